@@ -3,7 +3,7 @@
 use crate::{
     block_record::HEAD_BYTES,
     database::{meta, path},
-    entry_proof::{commitment, database as entries, key},
+    entry_proof::{Layers, commitment, database as entries, key},
     index::SECTIONS,
     input::Output,
     layered_proof::World,
@@ -586,6 +586,24 @@ fn linked_proof(claims: u8, root: B256, proof: &AccountProof) -> Vec<u8> {
 }
 
 fn entry_proofs() -> Seeds {
+    let layered = |kind: u8, keys: &[u8]| {
+        let asked: Vec<_> = keys.iter().map(|number| key(*number)).collect();
+        let proof = Layers::new().prove(&asked);
+        let mut out = Output::default();
+        out.u8(kind).u8(keys.len() as u8).bytes(keys);
+        match &proof {
+            EntryProof::Layered(proof) if kind == 5 => {
+                let roots = proof.roots;
+                out.pieces(&unlinked(roots.delta, &proof.delta.nodes));
+                out.pieces(&unlinked(roots.intermediate, &proof.intermediate.nodes));
+                out.pieces(&unlinked(roots.snapshot, &proof.snapshot.nodes));
+            }
+            _ => {
+                out.bytes(&proof.encode());
+            }
+        }
+        out.0
+    };
     let seed = |kind: u8, keys: &[u8]| {
         let mut trie = entries(commitment(kind));
         let root = trie.state_root().expect("hashed");
@@ -611,6 +629,10 @@ fn entry_proofs() -> Seeds {
         ("absent", seed(1, &[77, 78, 79])),
         ("nothing_asked", seed(1, &[])),
         ("nodes", seed(3, &[2, 9, 66])),
+        ("layered", layered(4, &[0, 1, 5, 7, 14, 21, 33])),
+        ("layered_nothing_asked", layered(4, &[])),
+        ("layered_absent", layered(4, &[77, 0, 28])),
+        ("layered_nodes", layered(5, &[3, 5, 7, 9])),
         (
             "all",
             seed(1, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]),

@@ -17,7 +17,11 @@ impl Stored {
     fn new(commitment: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let stored = Self { dir };
-        let made = stored.run(&["init", "--commitment", commitment]).done();
+        let mut args = vec!["init", "--commitment", commitment];
+        if commitment == "layered" {
+            args.extend(["--merge-interval", "2"]);
+        }
+        let made = stored.run(&args).done();
         assert_eq!(made.json()["commitment"], commitment);
         assert_eq!(made.json()["number"], 0);
         stored
@@ -191,7 +195,7 @@ fn entries_are_listed_in_the_order_of_their_keys() {
 
 #[test]
 fn proofs_are_verified_without_the_store_and_forged_ones_refused() {
-    for commitment in ["binary-blake3", "binary-sha256", "mpt"] {
+    for commitment in ["binary-blake3", "binary-sha256", "mpt", "layered"] {
         let stored = Stored::new(commitment);
         for name in ["alice", "bob", "carol", "dave"] {
             stored
@@ -210,6 +214,7 @@ fn proofs_are_verified_without_the_store_and_forged_ones_refused() {
         };
         let verified = verify(&proof, &root).done().json();
         assert_eq!(verified["holds"], true);
+        assert_eq!(verified["commitment"], commitment);
         assert_eq!(
             verified["entries"][1],
             json!({ "key": key("nobody"), "value": null })
@@ -239,8 +244,61 @@ fn proofs_are_verified_without_the_store_and_forged_ones_refused() {
 }
 
 #[test]
+fn a_store_under_layered_has_an_interval_and_the_same_commands() {
+    let stored = Stored::new("layered");
+    let other = stored.path("other").into_os_string().into_string().unwrap();
+    let init = |args: &[&str]| {
+        let all = ["kv", "--json", "init", "-d", &other];
+        cambium(all.iter().chain(args))
+    };
+    init(&["--commitment", "layered"]).fails(2, &["--merge-interval"]);
+    init(&["--merge-interval", "3"]).fails(1, &["no intervals"]);
+    init(&["--commitment", "mpt", "--merge-interval", "3"]).fails(1, &["no intervals"]);
+    let made = init(&["--commitment", "layered", "--merge-interval", "3"]);
+    assert_eq!(made.done().json()["merge_interval"], 3);
+    let mut roots = vec![stored.root()];
+    for number in 0..7 {
+        let value = format!("value {number}");
+        stored.run(&["put", "alice", &value]).done();
+        roots.push(stored.root());
+    }
+    stored.run(&["delete", "alice"]).done();
+    // Proofs of old commits, of which each has a root of its own.
+    for (number, root) in roots.iter().enumerate() {
+        let at = number.to_string();
+        let proof = stored.run(&["prove", "alice", "--commit", &at]).done();
+        assert_eq!(proof.json()["commitment"], "layered");
+        assert_eq!(proof.json()["root"], json!(root));
+        let file = stored.write("proof.json", &proof.stdout);
+        let verified = cambium!("kv", "--json", "verify", &file, "--root", root).done();
+        let value = match number {
+            0 => Value::Null,
+            number => hex(&format!("value {}", number - 1)),
+        };
+        assert_eq!(verified.json()["entries"][0]["value"], value);
+        let before = &roots[number.saturating_sub(1)];
+        if before != root {
+            cambium!("kv", "--json", "verify", &file, "--root", before)
+                .fails(5, &["does not hold"]);
+        }
+    }
+    // A deletion is a tombstone, and proved.
+    let proof = stored.run(&["prove", "alice"]).done();
+    let file = stored.write("proof.json", &proof.stdout);
+    let root = stored.root();
+    let verified = cambium!("kv", "--json", "verify", &file, "--root", &root).done();
+    assert_eq!(verified.json()["entries"][0]["value"], Value::Null);
+    // Taken back, the store has the root that it had.
+    stored.run(&["rollback", "3"]).done();
+    assert_eq!(stored.root(), roots[5]);
+    let store = stored.path("store");
+    let checked = cambium(["db", "check", "--json", "-d", store.to_str().unwrap()]);
+    assert_eq!(checked.json()["sound"], true);
+}
+
+#[test]
 fn ranges_are_proved_whole() {
-    for commitment in ["binary-blake3", "mpt"] {
+    for commitment in ["binary-blake3", "mpt", "layered"] {
         let stored = Stored::new(commitment);
         let file = (0..50)
             .map(|at| format!("key{at} value{at}\n"))

@@ -84,7 +84,7 @@ typedef enum {
 } CambiumStatus;
 
 /**
- * How entries are hashed into roots.
+ * What roots commit to, and how entries are hashed into them.
  */
 typedef enum {
   /**
@@ -99,6 +99,11 @@ typedef enum {
    * Ethereum's Merkle Patricia trie, hashed by Keccak-256.
    */
   CAMBIUM_COMMITMENT_MPT = 2,
+  /**
+   * The root of three tries: recent changes, those before them, and an older state. It needs
+   * `merge_interval_commits`.
+   */
+  CAMBIUM_COMMITMENT_LAYERED = 3,
 } CambiumCommitment;
 
 /**
@@ -258,6 +263,11 @@ typedef struct {
    * A `CambiumCommitment` for a new store. An existing one keeps its own, whatever is said here.
    */
   uint32_t commitment;
+  /**
+   * Number of commits of an interval of a new store, if the commitment is
+   * `CAMBIUM_COMMITMENT_LAYERED`, and ignored if it is another one. An existing store keeps its own.
+   */
+  uint32_t merge_interval_commits;
 } CambiumOptions;
 
 /**

@@ -7,7 +7,7 @@ use crate::{
         CambiumBytes, check_result, found_value, free, handle, handle_mut, read_key, read_path,
         write, write_unless_null,
     },
-    options::{CambiumOptions, number_of},
+    options::{CambiumOptions, number_of, of_new_store},
     status::{CambiumError, CambiumStatus, Failure, run},
     transaction::CambiumTransaction,
 };
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cambium_store_create(
     // SAFETY: the pointers are as the header asks of the caller.
     unsafe {
         opened(directory, options, store, error, |path, options| {
-            Ok(Store::create(path, options)?)
+            Ok(Store::create(path, of_new_store(options)?)?)
         })
     }
 }
@@ -66,7 +66,10 @@ pub unsafe extern "C" fn cambium_store_create_in_memory(
     store: *mut *mut CambiumStore,
     error: *mut CambiumError,
 ) -> CambiumStatus {
-    let create = |_: &Path, options| Ok(Store::create(Arc::new(FaultyDisk::new(1)), options)?);
+    let create = |_: &Path, options| {
+        let disk = Arc::new(FaultyDisk::new(1));
+        Ok(Store::create(disk, of_new_store(options)?)?)
+    };
     // SAFETY: the pointers are as the header asks of the caller, and the path is a literal.
     unsafe { opened(c"memory".as_ptr(), options, store, error, create) }
 }

@@ -41,7 +41,7 @@
 //! | write without reading | [`Store::write`] with a [`WriteBatch`] |
 //! | load what is going to be used | [`Transaction::warm_up`] |
 //! | prove what is there, and verify it elsewhere | [`Transaction::prove`], [`Transaction::prove_range`], [`verify`], [`verify_range`] |
-//! | prove a commit to who has only roots | [`Transaction::prepare_with_witness`], [`verify_commit`] |
+//! | prove a commit to who has only roots | [`Transaction::prepare_with_witness`], [`verify_commit`]; under [`Commitment::Layered`]: [`verify_layered_commit`] |
 //! | commit many at once | [`Store::commit_all`] |
 //! | build on what is not durable yet | [`Transaction::prepare`], [`Store::begin_on`], [`Prepared::commit`] |
 //! | take commits back | [`Store::roll_back`] |
@@ -63,7 +63,8 @@ mod store;
 
 pub use cambium_state::{CheckProgress, CheckReport, FileSizes, Recovery, StateError, Stats};
 pub use cambium_trie::{
-    Blake3, Commitment, EntryProof, EntryProofError, Hasher, ProvedUpdate, Sha256, ValueCommitment,
+    Blake3, Commitment, EntryProof, EntryProofError, Hasher, ProvedLayeredUpdate, ProvedUpdate,
+    Sha256, ValueCommitment,
 };
 
 pub use batch::{VALUE_BYTES_MAX, WriteBatch};
@@ -71,7 +72,8 @@ pub use error::KvError;
 pub use options::{KvOptions, Location};
 pub use prepared::Prepared;
 pub use proof::{
-    CommitWitness, ProvedEntries, ProvedKeys, VerifyError, verify, verify_commit, verify_range,
+    CommitWitness, ProvedEntries, ProvedKeys, VerifyError, verify, verify_commit,
+    verify_layered_commit, verify_range,
 };
 pub use range::KeyRange;
 pub use reads::ReadTarget;

@@ -11,9 +11,13 @@ use std::{
 /// Options with which a store is created or opened.
 #[derive(Clone, Copy, Debug)]
 pub struct KvOptions {
-    /// How entries are hashed into roots. An existing store keeps the one that it was created with; a
+    /// What roots commit to, and how. An existing store keeps the one that it was created with; a
     /// hash function of the caller's own has to be given again.
     pub commitment: Commitment,
+    /// Number of commits of an interval under [`Commitment::Layered`], which needs it, and under no
+    /// other commitment: a parameter of the store, which an existing one knows. Whoever verifies
+    /// commits has to know it, too.
+    pub merge_interval_commits: Option<u64>,
     /// Memory budget of the whole store, in bytes.
     pub memory_bytes: u64,
     /// Number of commits that can be rolled back and read; a few hundred more can be read. `None`
@@ -31,6 +35,7 @@ impl Default for KvOptions {
     fn default() -> Self {
         Self {
             commitment: Commitment::Binary(&Blake3),
+            merge_interval_commits: None,
             memory_bytes: 1 << 30,
             keep_commits: None,
             conflict_window_bytes: None,
@@ -47,6 +52,7 @@ impl KvOptions {
             keep_blocks: self.keep_commits,
             files: self.files,
             commitment: self.commitment,
+            merge_interval_blocks: self.merge_interval_commits,
             leaves: LeafKind::Entries,
             ..Options::default()
         }

@@ -5,18 +5,22 @@
 //! |---|---|---|
 //! | [`ProvedKeys`] | the values at keys, or that there are none | [`verify`] |
 //! | [`ProvedEntries`] | all entries of a range | [`verify_range`] |
-//! | [`CommitWitness`] | what a commit read, and the root after its writes | [`verify_commit`] |
+//! | [`CommitWitness`] | what a commit read, and the root after its writes | [`verify_commit`], under `layered` [`verify_layered_commit`] |
 
 use crate::range::KeyRange;
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccountUpdate, Changes};
 use cambium_state::{StateError, View};
 use cambium_trie::{
-    Commitment, EntryProof, EntryProofError, EntryWrite, LeafRange, Missing, NoResolve,
-    PartialTrie, ProofTargets, ProvedUpdate, TrieError, UpdateError, ValueCommitment,
-    verify_entries, verify_entry_range, verify_entry_update,
+    Commitment, EMPTY_ROOT, EntryProof, EntryProofError, EntryWrite, LayeredCommit, LeafRange,
+    Missing, NoResolve, ProofTargets, ProvedLayeredUpdate, ProvedUpdate, TrieError, UpdateError,
+    ValueCommitment, verify_entries, verify_entry_range, verify_entry_update,
+    verify_layered_update,
 };
-use std::num::NonZeroUsize;
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    ops::ControlFlow,
+};
 
 /// Values at keys, with a proof of them.
 #[derive(Clone, Debug)]
@@ -52,6 +56,9 @@ pub struct CommitWitness {
     pub writes: Vec<EntryWrite>,
     /// Shows what is read, and what the writes change.
     pub proof: EntryProof,
+    /// Under [`Commitment::Layered`], the root of the commit's snapshot, if that is another one than
+    /// before the commit: nothing proves it. `None` otherwise.
+    pub claimed_snapshot: Option<B256>,
 }
 
 /// Why a proof does not show what it claims.
@@ -60,6 +67,11 @@ pub enum VerifyError {
     /// The proof does not belong to the root, or not to the keys.
     #[error(transparent)]
     Proof(#[from] EntryProofError),
+    /// The root after a commit under `layered` depends on its number.
+    #[error(
+        "the root after a commit under layered depends on its number: use verify_layered_commit"
+    )]
+    NeedsNumber,
     /// The root commits to another value than the one that is claimed.
     #[error("the claim about the key {0:#x} is not what the root commits to")]
     OtherValue(B256),
@@ -119,7 +131,8 @@ pub fn verify_range(
 ///
 /// # Errors
 ///
-/// [`VerifyError`] if the proof does not hold.
+/// [`VerifyError`] if the proof does not hold. [`VerifyError::NeedsNumber`] under [`Commitment::Layered`]:
+/// [`verify_layered_commit`] verifies it.
 pub fn verify_commit(
     root_before: B256,
     commitment: Commitment,
@@ -129,7 +142,11 @@ pub fn verify_commit(
         reads,
         writes,
         proof,
+        claimed_snapshot: _,
     } = witness;
+    if commitment == Commitment::Layered {
+        return Err(VerifyError::NeedsNumber);
+    }
     Ok(verify_entry_update(
         root_before,
         commitment,
@@ -139,24 +156,69 @@ pub fn verify_commit(
     )?)
 }
 
+/// Verifies the witness of commit `number` under [`Commitment::Layered`] against the root before it. Both
+/// the number and the store's merge interval are trusted: where a commit is in its interval decides what its
+/// root commits to, and no root tells it.
+///
+/// Where [`ProvedLayeredUpdate::claimed_snapshot`] is a root, the root after the commit rests on it. It is the
+/// root of an earlier state, with all changes of an interval, and is **not** proved. Whoever needs more
+/// computes it from these changes, or compares it with one that it trusts.
+///
+/// # Errors
+///
+/// [`VerifyError`] if the proof does not hold.
+pub fn verify_layered_commit(
+    root_before: B256,
+    number: u64,
+    merge_interval: NonZeroU64,
+    witness: &CommitWitness,
+) -> Result<ProvedLayeredUpdate, VerifyError> {
+    let commit = LayeredCommit {
+        number,
+        merge_interval,
+        claimed_snapshot: witness.claimed_snapshot,
+    };
+    let (reads, writes) = (&witness.reads, &witness.writes);
+    Ok(verify_layered_update(
+        root_before,
+        commit,
+        &witness.proof,
+        reads,
+        writes,
+    )?)
+}
+
 /// Proves the values at keys of a view.
-pub(crate) fn prove_keys(view: &View, keys: &[B256]) -> Result<ProvedKeys, StateError> {
+pub(crate) fn prove_keys(
+    view: &View,
+    is_layered: bool,
+    keys: &[B256],
+) -> Result<ProvedKeys, StateError> {
     let values = view.entries(keys)?;
-    let mut part = view.extract(&targets(keys))?;
+    let proof = match is_layered {
+        true => view.prove_layered_entries(keys)?,
+        false => {
+            let mut part = view.extract(&targets(keys))?;
+            part.prove_entries(keys, &mut NoResolve)
+                .map_err(update_error)?
+        }
+    };
     Ok(ProvedKeys {
         values: keys.iter().copied().zip(values).collect(),
-        proof: part
-            .prove_entries(keys, &mut NoResolve)
-            .map_err(update_error)?,
+        proof,
     })
 }
 
 /// Proves the entries of a range of a view, `limit` of them at most.
 pub(crate) fn prove_range(
     view: &View,
+    is_layered: bool,
     range: KeyRange,
     limit: NonZeroUsize,
 ) -> Result<ProvedEntries, StateError> {
+    if is_layered {
+        return prove_layered_range(view, range, limit);
+    }
     let asked = LeafRange::accounts(range.from(), range.through());
     let mut part = view.extract_range(&asked, limit)?;
     let (first, last) = (part.range.first, part.range.last);
@@ -180,32 +242,88 @@ pub(crate) fn prove_range(
     })
 }
 
-/// Makes the witness of a commit from the part of the trie that its reads and changes need.
-pub(crate) fn witness_of(
-    mut part: PartialTrie,
-    commitment: Commitment,
+fn prove_layered_range(
+    view: &View,
+    range: KeyRange,
+    limit: NonZeroUsize,
+) -> Result<ProvedEntries, StateError> {
+    let proved = view.prove_layered_entry_range(range.from(), range.through(), limit)?;
+    let mut entries = Vec::new();
+    view.each_entry(&proved.first, |key, value| {
+        if key > proved.last {
+            return ControlFlow::Break(());
+        }
+        entries.push((key, value));
+        ControlFlow::Continue(())
+    })?;
+    Ok(ProvedEntries {
+        range: KeyRange::new(proved.first, proved.last).unwrap_or(range),
+        entries,
+        next: proved.next,
+        proof: proved.proof,
+    })
+}
+
+/// Makes the witness of a commit on `view` under the `layered` commitment.
+pub(crate) fn layered_witness_of(
+    view: &View,
+    merge_interval: NonZeroU64,
     reads: Vec<B256>,
     changes: &Changes,
 ) -> Result<CommitWitness, StateError> {
-    let proof = part
-        .prove_entry_update(&reads, changes.accounts(), &mut NoResolve)
-        .map_err(update_error)?;
+    let writes = writes_of(changes, Commitment::Layered);
+    let keys = reads.iter().chain(writes.iter().map(|(key, _)| key));
+    let proof = view.prove_layered_entries(&keys.copied().collect::<Vec<_>>())?;
+    let commit = LayeredCommit {
+        number: view.block().number + 1,
+        merge_interval,
+        claimed_snapshot: None,
+    };
+    let has_intermediate = match &proof {
+        EntryProof::Layered(proof) => proof.roots.intermediate != EMPTY_ROOT,
+        _ => false,
+    };
+    let claimed_snapshot = match commit.begins_interval() && has_intermediate {
+        true => view.next_snapshot_root()?,
+        false => None,
+    };
+    Ok(CommitWitness {
+        reads,
+        writes,
+        proof,
+        claimed_snapshot,
+    })
+}
+
+/// Makes the witness of a commit from the proof of its reads and changes.
+pub(crate) fn witness_of(
+    proof: EntryProof,
+    commitment: Commitment,
+    reads: Vec<B256>,
+    changes: &Changes,
+) -> CommitWitness {
+    CommitWitness {
+        reads,
+        writes: writes_of(changes, commitment),
+        proof,
+        claimed_snapshot: None,
+    }
+}
+
+/// Writes as a verifier is told of them.
+fn writes_of(changes: &Changes, commitment: Commitment) -> Vec<EntryWrite> {
     let write = |update: &AccountUpdate| match update {
         AccountUpdate::Entry(value) => Some(ValueCommitment::of_entry(commitment, value)),
         _ => None,
     };
     let writes = changes.accounts().iter();
-    Ok(CommitWitness {
-        reads,
-        writes: writes
-            .map(|change| (change.path, write(&change.account)))
-            .collect(),
-        proof,
-    })
+    writes
+        .map(|change| (change.path, write(&change.account)))
+        .collect()
 }
 
 /// The proof targets at keys.
-pub(crate) fn targets(keys: &[B256]) -> ProofTargets {
+fn targets(keys: &[B256]) -> ProofTargets {
     ProofTargets::new(keys.iter().map(|key| (*key, Vec::new())).collect())
 }
 

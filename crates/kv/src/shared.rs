@@ -13,7 +13,7 @@
 use crate::{
     batch::WriteBatch,
     error::KvError,
-    proof::{CommitWitness, targets, witness_of},
+    proof::{CommitWitness, layered_witness_of, witness_of},
     reads::{ReadSet, SortedReads},
     recent::{Conflict, ConflictWriter, NoWindow, RecentCommits},
 };
@@ -21,7 +21,7 @@ use alloy_primitives::{B256, Bytes, Keccak256};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes};
 use cambium_state::{BlockMeta, Db, Recovery, Sealed, View};
 use parking_lot::{Mutex, MutexGuard};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
 /// A durable commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,11 @@ impl Shared {
             db,
             recovery,
         }
+    }
+
+    /// Number of commits of an interval, under the `layered` commitment.
+    pub(crate) fn merge_interval(&self) -> Option<NonZeroU64> {
+        self.db.merge_interval().and_then(NonZeroU64::new)
     }
 
     /// Waits for the commit at work, and keeps others from beginning.
@@ -259,9 +264,13 @@ impl Committing<'_> {
         if let Some(mut read) = read {
             read.sort_unstable();
             read.dedup();
-            let part = session.extract_for_changes(&targets(&read), &changes)?;
-            let commitment = db.options().commitment;
-            witness = Some(witness_of(part, commitment, read, &changes)?);
+            witness = Some(match self.shared.merge_interval() {
+                Some(interval) => layered_witness_of(session.view(), interval, read, &changes)?,
+                None => {
+                    let proof = session.prove_entry_update(&read, &changes)?;
+                    witness_of(proof, db.options().commitment, read, &changes)
+                }
+            });
         }
         let staged = session.finish(changes, vec![])?;
         let root = staged.root();

@@ -14,7 +14,7 @@ use cambium_state::{
     CheckProgress, CheckReport, Db, LeafKind, Loader, Recovery, StateError, Stats, View,
 };
 use cambium_trie::Commitment;
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 /// An open store. Clones are handles of the same store, and threads may share them: readers wait for
 /// nobody, and commits are made one after the other.
@@ -92,9 +92,15 @@ impl Store {
         &self.shared.recovery
     }
 
-    /// How entries are hashed into roots.
+    /// What roots commit to, and how.
     pub fn commitment(&self) -> Commitment {
         self.shared.db.options().commitment
+    }
+
+    /// Number of commits of an interval, under [`Commitment::Layered`] alone: see
+    /// [`KvOptions::merge_interval_commits`].
+    pub fn merge_interval(&self) -> Option<NonZeroU64> {
+        self.shared.merge_interval()
     }
 
     /// Sizes and counts of the database below.

@@ -153,7 +153,8 @@ impl Transaction {
     /// As [`Transaction::get`].
     pub fn prove(&self, keys: &[B256]) -> Result<ProvedKeys, KvError> {
         self.reads.lock().add_keys(keys);
-        Ok(prove_keys(&self.snapshot, keys)?)
+        let is_layered = self.shared.merge_interval().is_some();
+        Ok(prove_keys(&self.snapshot, is_layered, keys)?)
     }
 
     /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and that
@@ -168,7 +169,8 @@ impl Transaction {
         range: KeyRange,
         limit: NonZeroUsize,
     ) -> Result<ProvedEntries, KvError> {
-        let proved = prove_range(&self.snapshot, range, limit)?;
+        let is_layered = self.shared.merge_interval().is_some();
+        let proved = prove_range(&self.snapshot, is_layered, range, limit)?;
         self.reads.lock().add_range(proved.range);
         Ok(proved)
     }

@@ -8,7 +8,7 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{Commit, Commitment, KvError, KvOptions, Prepared, Store, Transaction};
 use std::{collections::BTreeMap, sync::Arc};
-use support::{Rng, all, commitments, options, root_of, tiny_files};
+use support::{Rng, all, all_options, open, options_of, root_after, tiny_files};
 
 type Entries = BTreeMap<B256, Bytes>;
 
@@ -22,9 +22,11 @@ fn key(rng: &mut Rng) -> B256 {
 }
 
 fn value(rng: &mut Rng) -> Bytes {
-    let len = match rng.below(6) {
+    let len = match rng.below(8) {
         0 => 0,
         1 => 300,
+        // Stored apart from its leaf.
+        2 => 513 + rng.below(3000),
         _ => rng.below(60),
     };
     (0..len).map(|_| rng.below(256) as u8).collect()
@@ -33,6 +35,7 @@ fn value(rng: &mut Rng) -> Bytes {
 /// What was acknowledged: each commit with its entries.
 struct Model {
     commitment: Commitment,
+    interval: Option<u64>,
     commits: Vec<(Commit, Entries)>,
 }
 
@@ -40,6 +43,7 @@ impl Model {
     fn of(store: &Store) -> Self {
         Self {
             commitment: store.commitment(),
+            interval: store.merge_interval().map(|interval| interval.get()),
             commits: vec![(store.newest().unwrap(), Entries::new())],
         }
     }
@@ -55,7 +59,9 @@ impl Model {
         assert_eq!(commit.number(), self.commits.len() as u64 - 1);
         let there = all(&store.begin().unwrap());
         assert!(there.iter().map(|(key, value)| (key, value)).eq(entries));
-        assert_eq!(commit.root, root_of(self.commitment, entries));
+        let states: Vec<_> = self.commits.iter().map(|(_, entries)| entries).collect();
+        let root = root_after(self.commitment, self.interval, &states);
+        assert_eq!(commit.root, root);
     }
 
     /// Checks an older commit as a whole.
@@ -68,21 +74,21 @@ impl Model {
 }
 
 /// Reads and writes at random, in a transaction and in its model.
-fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) {
+fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) -> Result<(), KvError> {
     for _ in 0..rng.below(12) {
         let at = key(rng);
         match rng.below(8) {
-            0 | 1 => assert_eq!(transaction.get(&at).unwrap(), model.get(&at).cloned()),
+            0 | 1 => assert_eq!(transaction.get(&at)?, model.get(&at).cloned()),
             2 => {
                 let keys = [at, key(rng), at];
                 let expected = keys.map(|key| model.get(&key).cloned());
-                assert_eq!(transaction.get_many(&keys).unwrap(), expected);
+                assert_eq!(transaction.get_many(&keys)?, expected);
             }
             3 => {
                 let take = rng.below(20) as usize;
                 let end = key(rng).max(at);
                 let found = transaction.range(at..end).take(take);
-                let found: Vec<_> = found.collect::<Result<_, _>>().unwrap();
+                let found: Vec<_> = found.collect::<Result<_, _>>()?;
                 let expected = model.range(at..end).take(take);
                 assert!(found.iter().map(|(key, value)| (key, value)).eq(expected));
             }
@@ -90,18 +96,19 @@ fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) {
                 transaction.delete(at);
                 model.remove(&at);
             }
-            5 => transaction.warm_up(&[at, key(rng)]).unwrap(),
+            5 => transaction.warm_up(&[at, key(rng)])?,
             _ => {
                 let value = value(rng);
-                transaction.put(at, value.clone()).unwrap();
+                transaction.put(at, value.clone())?;
                 model.insert(at, value);
             }
         }
     }
     // One that writes nothing makes no commit.
     let (at, value) = (key(rng), value(rng));
-    transaction.put(at, value.clone()).unwrap();
+    transaction.put(at, value.clone())?;
     model.insert(at, value);
+    Ok(())
 }
 
 /// What became of one step.
@@ -137,7 +144,7 @@ fn prepare_chain(store: &Store, model: &Model, rng: &mut Rng) -> Result<Chain, K
             Some(parent) => store.begin_on(parent)?,
             None => store.begin()?,
         };
-        work(&mut transaction, &mut entries, rng);
+        work(&mut transaction, &mut entries, rng)?;
         let next = match rng.percent(30) {
             true => transaction.prepare_with_witness()?,
             false => transaction.prepare()?,
@@ -184,19 +191,18 @@ fn step(
     Ok(Step::Made(made))
 }
 
-fn kv_options(commitment: Commitment) -> KvOptions {
+fn kv_options(options: KvOptions) -> KvOptions {
     KvOptions {
-        commitment,
         files: tiny_files(),
-        ..options()
+        ..options
     }
 }
 
 #[test]
 fn a_store_does_what_maps_do() {
-    for (commitment, seed) in commitments().into_iter().zip(1..) {
+    for (options, seed) in all_options().into_iter().zip(1..) {
         let disk = Arc::new(FaultyDisk::new(seed));
-        let mut store = Store::create(disk.clone(), kv_options(commitment)).unwrap();
+        let mut store = Store::create(disk.clone(), kv_options(options)).unwrap();
         let mut rng = Rng(seed);
         let mut model = Model::of(&store);
         for _ in 0..150 {
@@ -209,8 +215,10 @@ fn a_store_does_what_maps_do() {
             if rng.percent(10) {
                 drop(store);
                 // An existing store keeps its commitment, whatever the options say.
-                store = Store::open(disk.clone(), kv_options(Commitment::Mpt)).unwrap();
-                assert_eq!(store.commitment(), commitment);
+                store = open(&disk, kv_options(options_of(Commitment::Mpt)));
+                let interval = store.merge_interval().map(|interval| interval.get());
+                assert_eq!(store.commitment(), options.commitment);
+                assert_eq!(interval, options.merge_interval_commits);
                 model.check(&store);
             }
         }
@@ -221,9 +229,9 @@ fn a_store_does_what_maps_do() {
 #[test]
 fn after_a_loss_of_power_the_store_opens_at_what_was_acknowledged() {
     let (mut losses, mut in_between) = (0, 0);
-    for (commitment, seed) in commitments().into_iter().cycle().zip(1..=9) {
+    for (options, seed) in all_options().into_iter().cycle().zip(1..=12) {
         let mut disk = FaultyDisk::new(seed);
-        let options = kv_options(commitment);
+        let options = kv_options(options);
         let mut store = Store::create(Arc::new(disk.clone()), options).unwrap();
         let mut rng = Rng(seed);
         let mut model = Model::of(&store);
@@ -255,5 +263,5 @@ fn after_a_loss_of_power_the_store_opens_at_what_was_acknowledged() {
             model.check(&store);
         }
     }
-    assert!(losses == 108 && in_between > 5, "{losses} and {in_between}");
+    assert!(losses == 144 && in_between > 5, "{losses} and {in_between}");
 }

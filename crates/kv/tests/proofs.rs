@@ -4,11 +4,11 @@ mod support;
 
 use alloy_primitives::{B256, Bytes};
 use cambium_kv::{
-    Commitment, EntryProof, KeyRange, KvError, ProvedKeys, Store, ValueCommitment, VerifyError,
-    verify, verify_commit, verify_range,
+    Commit, Commitment, EntryProof, KeyRange, KvError, ProvedKeys, Store, ValueCommitment,
+    VerifyError, verify, verify_range,
 };
 use std::num::NonZeroUsize;
-use support::{Rng, all, commitments, key, options, store_with, value};
+use support::{Rng, all, commitments, key, options_of, store_with, value, verify_witness};
 
 fn limit(entries: usize) -> NonZeroUsize {
     NonZeroUsize::new(entries).unwrap()
@@ -16,10 +16,7 @@ fn limit(entries: usize) -> NonZeroUsize {
 
 /// A store with entries at every third key, in pages, and more above them.
 fn filled(commitment: Commitment) -> Store {
-    let store = store_with(cambium_kv::KvOptions {
-        commitment,
-        ..options()
-    });
+    let store = store_with(options_of(commitment));
     let mut rng = Rng(7);
     for round in 0..3 {
         let mut transaction = store.begin().unwrap();
@@ -191,20 +188,24 @@ fn a_commit_is_proved_to_who_has_only_the_root_before_it() {
             assert!(group.outcomes.iter().all(Result::is_ok));
             let prepared = group.prepared.unwrap();
             let witness = prepared.witness().unwrap().clone();
-            let update = verify_commit(before.root, commitment, &witness).unwrap();
+            let update = verify_witness(&store, before, &witness).unwrap();
             assert_eq!(update.root, prepared.root(), "{commitment:?} round {round}");
             for (key, read) in witness.reads.iter().zip(&update.values) {
                 let there = store.get(key).unwrap();
                 let there = there.map(|value| ValueCommitment::of(commitment, &value));
                 assert_eq!(*read, there);
             }
-            assert!(verify_commit(key(1), commitment, &witness).is_err());
+            let other = Commit {
+                root: key(1),
+                ..before
+            };
+            assert!(verify_witness(&store, other, &witness).is_err());
             let mut lying = witness.clone();
             lying.writes[0].1 = Some(ValueCommitment::of(
                 commitment,
                 b"another value of 33 bytes or more",
             ));
-            let other = verify_commit(before.root, commitment, &lying);
+            let other = verify_witness(&store, before, &lying);
             assert!(other.is_err() || other.unwrap().root != prepared.root());
             prepared.commit().unwrap();
         }
@@ -214,10 +215,7 @@ fn a_commit_is_proved_to_who_has_only_the_root_before_it() {
 #[test]
 fn an_empty_store_proves_that_it_is_empty() {
     for commitment in commitments() {
-        let store = store_with(cambium_kv::KvOptions {
-            commitment,
-            ..options()
-        });
+        let store = store_with(options_of(commitment));
         let root = store.root().unwrap();
         let reader = store.begin().unwrap();
         let proved = reader.prove(&[key(1), key(2)]).unwrap();
@@ -227,7 +225,8 @@ fn an_empty_store_proves_that_it_is_empty() {
         let mut first = store.begin().unwrap();
         first.put(key(1), value("a")).unwrap();
         let first = first.prepare_with_witness().unwrap().unwrap();
-        let update = verify_commit(root, commitment, first.witness().unwrap());
+        let before = store.newest().unwrap();
+        let update = verify_witness(&store, before, first.witness().unwrap());
         assert_eq!(update.unwrap().root, first.root());
     }
 }

@@ -88,6 +88,7 @@ pub(crate) fn commitment_of(name: &str) -> PyResult<Commitment> {
         Commitment::Binary(&Blake3),
         Commitment::Binary(&Sha256),
         Commitment::Mpt,
+        Commitment::Layered,
     ];
     let found = known
         .into_iter()

@@ -38,9 +38,14 @@ fn options(
     }
 }
 
-fn committed_by(commitment: &str, options: KvOptions) -> PyResult<KvOptions> {
+fn committed_by(
+    commitment: &str,
+    merge_interval: Option<u64>,
+    options: KvOptions,
+) -> PyResult<KvOptions> {
     Ok(KvOptions {
         commitment: commitment_of(commitment)?,
+        merge_interval_commits: merge_interval,
         ..options
     })
 }
@@ -77,9 +82,10 @@ impl Store {
 
 #[pymethods]
 impl Store {
-    /// Creates an empty store in a directory, which must be empty or not exist.
+    /// Creates an empty store in a directory, which must be empty or not exist. The commitment "layered"
+    /// needs the number of commits of its intervals.
     #[staticmethod]
-    #[pyo3(signature = (path, *, commitment="binary-blake3", memory_bytes=1 << 30, keep_commits=None, conflict_window_bytes=None))]
+    #[pyo3(signature = (path, *, commitment="binary-blake3", memory_bytes=1 << 30, keep_commits=None, conflict_window_bytes=None, merge_interval=None))]
     fn create(
         py: Python<'_>,
         path: PathBuf,
@@ -87,24 +93,26 @@ impl Store {
         memory_bytes: u64,
         keep_commits: Option<u64>,
         conflict_window_bytes: Option<u64>,
+        merge_interval: Option<u64>,
     ) -> PyResult<Self> {
         let options = options(memory_bytes, keep_commits, conflict_window_bytes);
-        let options = committed_by(commitment, options)?;
+        let options = committed_by(commitment, merge_interval, options)?;
         Self::opened(py, || Ok(cambium_kv::Store::create(&*path, options)?))
     }
 
     /// Creates an empty store in memory: for tests, and for what need not last.
     #[staticmethod]
-    #[pyo3(signature = (*, commitment="binary-blake3", memory_bytes=1 << 30, keep_commits=None, conflict_window_bytes=None))]
+    #[pyo3(signature = (*, commitment="binary-blake3", memory_bytes=1 << 30, keep_commits=None, conflict_window_bytes=None, merge_interval=None))]
     fn in_memory(
         py: Python<'_>,
         commitment: &str,
         memory_bytes: u64,
         keep_commits: Option<u64>,
         conflict_window_bytes: Option<u64>,
+        merge_interval: Option<u64>,
     ) -> PyResult<Self> {
         let options = options(memory_bytes, keep_commits, conflict_window_bytes);
-        let options = committed_by(commitment, options)?;
+        let options = committed_by(commitment, merge_interval, options)?;
         let disk = Arc::new(FaultyDisk::new(1));
         Self::opened(py, || Ok(cambium_kv::Store::create(disk, options)?))
     }
@@ -131,7 +139,7 @@ impl Store {
         })
     }
 
-    /// The name of its commitment: how entries are hashed into roots.
+    /// The name of its commitment: what its roots commit to, and how.
     #[getter]
     fn commitment(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.with(py, |store| Ok(store.commitment().name().to_string()))?)

@@ -58,6 +58,10 @@ class Stores(unittest.TestCase):
             store.commit_with_root(ONE)
         with self.assertRaisesRegex(ValueError, "binary-blake3"):
             cambium.Store.in_memory(commitment="md5")
+        with self.assertRaisesRegex(ValueError, "merge interval"):
+            cambium.Store.in_memory(commitment="layered")
+        with self.assertRaisesRegex(ValueError, "no intervals"):
+            cambium.Store.in_memory(merge_interval=4)
         store.close()
         store.close()
         with self.assertRaises(cambium.UnavailableError):
@@ -172,8 +176,14 @@ class Transactions(unittest.TestCase):
 
 class Proofs(unittest.TestCase):
     def test_a_proof_shows_values_and_absence_and_nothing_else(self):
-        for commitment in ("binary-blake3", "binary-sha256", "mpt"):
-            with self.subTest(commitment), cambium.Store.in_memory(commitment=commitment) as store:
+        for commitment in ("binary-blake3", "binary-sha256", "mpt", "layered"):
+            interval = 2 if commitment == "layered" else None
+            store = cambium.Store.in_memory(commitment=commitment, merge_interval=interval)
+            with self.subTest(commitment), store:
+                # More than one interval of layered.
+                for number in range(5):
+                    store.write({THREE: bytes([number])})
+                store.write({THREE: None})
                 store.write({ONE: b"uno", TWO: b"x" * 40})
                 values, proof = store.begin().prove([TWO, THREE])
                 self.assertEqual(values, {TWO: b"x" * 40, THREE: None})

@@ -9,7 +9,8 @@ use cambium_snapshot::StateError;
 use cambium_store::Manifest;
 use cambium_trie::{Blake3, Commitment, Sha256};
 
-/// Property with the name of the commitment. A database without it has [`Commitment::Mpt`].
+/// Property with the name of the commitment, if it is a binary one. A database without it has
+/// [`Commitment::Layered`] if it has intervals, and [`Commitment::Mpt`] otherwise.
 pub(crate) const COMMITMENT: &str = "commitment";
 /// Property with the kind of leaves. A database without it has accounts.
 pub(crate) const LEAVES: &str = "leaves";
@@ -24,7 +25,7 @@ const KNOWN: [Commitment; 2] = [Commitment::Binary(&Blake3), Commitment::Binary(
 /// Returns the properties that the manifest of a new database needs.
 pub(crate) fn properties(options: &Options) -> Vec<(String, Vec<u8>)> {
     let mut properties = Vec::new();
-    if options.commitment != Commitment::Mpt {
+    if let Commitment::Binary(_) = options.commitment {
         let name = options.commitment.name().to_string();
         properties.push((COMMITMENT.to_owned(), name.into_bytes()));
     }
@@ -53,9 +54,16 @@ pub(crate) fn of(manifest: &Manifest, options: Options) -> Result<Options, State
             return Err(StateError::BadOptions(what));
         }
     };
-    let commitment = match manifest.property(COMMITMENT) {
-        None => Commitment::Mpt,
-        Some(name) => {
+    let merge_interval_blocks = merge_interval(manifest)?;
+    let commitment = match (manifest.property(COMMITMENT), merge_interval_blocks) {
+        (None, None) => Commitment::Mpt,
+        (None, Some(_)) => Commitment::Layered,
+        (Some(_), Some(_)) => {
+            return Err(damaged(
+                "a merge interval beside another commitment than layered",
+            ));
+        }
+        (Some(name), None) => {
             let is_it = |known: &Commitment| known.name().to_string().as_bytes() == name;
             let known = KNOWN.into_iter().chain([options.commitment]).find(is_it);
             known.ok_or_else(|| {
@@ -66,24 +74,28 @@ pub(crate) fn of(manifest: &Manifest, options: Options) -> Result<Options, State
             })?
         }
     };
-    let merge_interval_blocks = match manifest.property(MERGE_INTERVAL) {
-        None => None,
-        Some(bytes) => {
-            let blocks = bytes.try_into().map(u64::from_le_bytes).ok();
-            let blocks = blocks.filter(|blocks| Intervals::new(0, *blocks).is_some());
-            Some(blocks.ok_or_else(|| StateError::Damaged {
-                what: "the manifest".to_owned(),
-                source: DecodeError {
-                    what: "a merge interval of no or too many blocks",
-                    offset: 0,
-                },
-            })?)
-        }
-    };
     Ok(Options {
         commitment,
         leaves,
         merge_interval_blocks,
         ..options
     })
+}
+
+/// The number of blocks of an interval, if the manifest has it.
+fn merge_interval(manifest: &Manifest) -> Result<Option<u64>, StateError> {
+    let Some(bytes) = manifest.property(MERGE_INTERVAL) else {
+        return Ok(None);
+    };
+    let blocks = bytes.try_into().map(u64::from_le_bytes).ok();
+    let blocks = blocks.filter(|blocks| Intervals::new(0, *blocks).is_some());
+    let blocks = blocks.ok_or_else(|| damaged("a merge interval of no or too many blocks"))?;
+    Ok(Some(blocks))
+}
+
+fn damaged(what: &'static str) -> StateError {
+    StateError::Damaged {
+        what: "the manifest".to_owned(),
+        source: DecodeError { what, offset: 0 },
+    }
 }

@@ -31,14 +31,14 @@ pub struct Options {
     pub reader_lag: u64,
     /// Sizes of files. A database can be opened with other sizes than before.
     pub files: FileSizes,
-    /// How a new database's nodes are hashed. An existing one knows the name of its commitment; if
-    /// that is not one of this library's, the commitment is looked for here.
+    /// What a new database's roots commit to. An existing one knows the name of its commitment; if that
+    /// is not one of this library's, the commitment is looked for here. [`Commitment::Layered`] needs
+    /// [`Options::merge_interval_blocks`]: see [`Options::layered`].
     pub commitment: Commitment,
     /// What a new database's leaves are. An existing one knows it.
     pub leaves: LeafKind,
-    /// Gives a new database the `layered` commitment, with intervals of so many blocks: a parameter
-    /// of the chain, which an existing database knows. Its nodes are hashed by
-    /// [`Commitment::Mpt`].
+    /// Number of blocks of an interval, under [`Commitment::Layered`] and no other commitment: a
+    /// parameter of the chain, which an existing database knows.
     pub merge_interval_blocks: Option<u64>,
 }
 
@@ -136,20 +136,42 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Checks that all options are within their limits.
+    /// Returns the options for a new database under [`Commitment::Layered`], with intervals of `blocks`
+    /// blocks.
+    #[must_use]
+    pub const fn layered(self, blocks: u64) -> Self {
+        Self {
+            commitment: Commitment::Layered,
+            merge_interval_blocks: Some(blocks),
+            ..self
+        }
+    }
+
+    /// Checks that all options are within their limits, and fit each other.
     ///
     /// # Errors
     ///
     /// [`StateError::BadOptions`] names the option and its limits.
     pub(crate) fn check(&self) -> Result<(), StateError> {
-        if self.leaves == LeafKind::Accounts && self.commitment != Commitment::Mpt {
+        if self.leaves == LeafKind::Accounts && matches!(self.commitment, Commitment::Binary(_)) {
             let name = self.commitment.name();
             let what = format!("the commitment {name} has no accounts: it is one of entries");
             return Err(StateError::BadOptions(what));
         }
-        if self.leaves == LeafKind::Entries && self.merge_interval_blocks.is_some() {
-            let what = "the commitment `layered` has no entries: it is one of accounts";
-            return Err(StateError::BadOptions(what.to_owned()));
+        let name = self.commitment.name();
+        let what = match (self.commitment, self.merge_interval_blocks) {
+            (Commitment::Layered, Some(_)) => None,
+            (Commitment::Layered, None) => {
+                Some(format!("the commitment {name} needs a merge interval"))
+            }
+            (_, Some(blocks)) => Some(format!(
+                "the commitment {name} has no intervals, and one of {blocks} blocks is given: they are \
+                 for layered"
+            )),
+            (_, None) => None,
+        };
+        if let Some(what) = what {
+            return Err(StateError::BadOptions(what));
         }
         let files = &self.files;
         let segments_max = u64::from(files.segments_max);

@@ -1,8 +1,11 @@
 //! A reference model of the `layered` commitment: three sorted maps, whose roots are computed from
 //! scratch. It compares whole states, and shares no code with the engine.
 
-use crate::{Model, model::root};
-use alloy_primitives::{B256, U256, keccak256};
+use crate::{
+    Model,
+    model::{entry_leaf, root},
+};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_primitives::{Account, Changes};
 use std::collections::BTreeMap;
@@ -34,10 +37,20 @@ struct Leaf {
 
 /// The net changes of consecutive blocks.
 #[derive(Clone, Default)]
-struct Upper(BTreeMap<B256, Leaf>);
+struct Upper {
+    accounts: BTreeMap<B256, Leaf>,
+    /// `None` for deleted entries.
+    entries: BTreeMap<B256, Option<Bytes>>,
+}
 
 impl Upper {
     fn merge(&mut self, block: &LayeredBlock<'_>) {
+        let (old, new) = (block.before.entries(), block.after.entries());
+        for key in old.keys().chain(new.keys()) {
+            if old.get(key) != new.get(key) {
+                self.entries.insert(*key, new.get(key).cloned());
+            }
+        }
         let paths = block.before.accounts().chain(block.after.accounts());
         let paths: std::collections::BTreeSet<_> = paths.map(|(path, _)| *path).collect();
         for path in paths {
@@ -64,7 +77,7 @@ impl Upper {
                     }
                 }
             }
-            let leaf = self.0.entry(path).or_default();
+            let leaf = self.accounts.entry(path).or_default();
             if is_wiped || fields == Some(None) {
                 leaf.wiped = true;
                 leaf.slots.clear();
@@ -75,8 +88,13 @@ impl Upper {
     }
 
     fn root(&self) -> B256 {
-        let leaves = self.0.iter().map(|(path, leaf)| (path, leaf.rlp()));
-        root(leaves)
+        let accounts = self.accounts.iter();
+        let accounts = accounts.map(|(path, leaf)| (path, leaf.rlp()));
+        let leaf =
+            |value: &Option<Bytes>| value.as_ref().map_or(vec![34], |value| entry_leaf(value));
+        let entries = self.entries.iter();
+        // A database has leaves of one kind.
+        root(accounts.chain(entries.map(|(key, value)| (key, leaf(value)))))
     }
 }
 

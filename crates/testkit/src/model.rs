@@ -109,8 +109,12 @@ impl Model {
         self.codes.get(hash)
     }
 
-    /// Computes the state root.
+    /// Computes the state root under `mpt`, of accounts or of entries.
     pub fn root(&self) -> B256 {
+        if !self.entries.is_empty() {
+            let entries = self.entries.iter();
+            return root(entries.map(|(key, value)| (key, entry_leaf(value))));
+        }
         root(
             self.accounts
                 .iter()
@@ -144,6 +148,17 @@ impl ModelAccount {
         };
         account.encode(&mut leaf);
         leaf
+    }
+}
+
+/// Returns the value of an entry's leaf under `mpt`.
+pub(crate) fn entry_leaf(value: &[u8]) -> Vec<u8> {
+    match value.len() {
+        len @ 0..=32 => [&[len as u8], value].concat(),
+        len => {
+            let len = (len as u32).to_be_bytes();
+            [&[33][..], &len, keccak256(value).as_slice()].concat()
+        }
     }
 }
 

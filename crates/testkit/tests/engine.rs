@@ -49,6 +49,19 @@ const ENTRIES: Suite = Suite {
     accounts: 3000,
 };
 
+/// The model compares whole states, as that of accounts does.
+const LAYERED_ENTRIES: Suite = Suite {
+    name: "layered entries",
+    variants: &[
+        TestedCommitment::LayeredEntries { interval: 1 },
+        TestedCommitment::LayeredEntries { interval: 2 },
+        TestedCommitment::LayeredEntries { interval: 4 },
+        TestedCommitment::LayeredEntries { interval: 9 },
+    ],
+    seed: 60_000,
+    accounts: 400,
+};
+
 /// What was done, and how often.
 type Done = BTreeMap<&'static str, u64>;
 
@@ -161,6 +174,7 @@ fn agree(suite: &Suite) {
     let proofs = match suite.name {
         "mpt" => ["prove", "witness"],
         "layered" => ["prove", "prove layered"],
+        "layered entries" => ["prove layered entries", "layered witness"],
         _ => ["prove entries", "witness"],
     };
     assert_done(&done, &proofs);
@@ -215,7 +229,10 @@ fn index_on_disk(suite: &Suite) {
 fn failures_with_an_index_on_disk(suite: &Suite) {
     let params = EngineParams {
         // Fewer entries have no index below its top.
-        accounts: if suite.name == "entries" { 3000 } else { 300 },
+        accounts: match suite.name.ends_with("entries") {
+            true => 3000,
+            false => 300,
+        },
         index_bytes_max: Some(0),
         ..suite.params(7000, FAILURES)
     };
@@ -346,6 +363,7 @@ stamp! {
     mpt: crate::MPT;
     layered: crate::LAYERED;
     entries: crate::ENTRIES;
+    layered_entries: crate::LAYERED_ENTRIES;
 }
 
 #[test]

@@ -8,18 +8,22 @@ use cambium_testkit::{
     Random, TINY_FILES,
     plain::{first_block, seal, wait_until_closed},
 };
-use cambium_trie::{Blake3, Commitment, Sha256};
+use cambium_trie::{Blake3, Commitment, ProofTargets, Sha256};
 use std::{collections::BTreeMap, sync::Arc};
 
 type Entries = BTreeMap<B256, Bytes>;
 
 fn options(commitment: Commitment) -> Options {
-    Options {
+    let options = Options {
         memory_bytes: 16 << 20,
         files: TINY_FILES,
         commitment,
         leaves: LeafKind::Entries,
         ..Options::default()
+    };
+    match commitment {
+        Commitment::Layered => options.layered(3),
+        _ => options,
     }
 }
 
@@ -72,6 +76,7 @@ fn an_index_of_entries_is_made_again_from_its_pages() {
         Commitment::Mpt,
         Commitment::Binary(&Blake3),
         Commitment::Binary(&Sha256),
+        Commitment::Layered,
     ];
     for commitment in commitments {
         let (mut random, disk) = (Random::new(5), FaultyDisk::new(5));
@@ -104,6 +109,7 @@ fn an_index_of_entries_is_made_again_from_its_pages() {
         let unknown = Options {
             commitment: Commitment::Mpt,
             leaves: LeafKind::Accounts,
+            merge_interval_blocks: None,
             ..options(commitment)
         };
         let db = match Db::open(shared.clone(), unknown) {
@@ -114,6 +120,8 @@ fn an_index_of_entries_is_made_again_from_its_pages() {
             }
         };
         assert_eq!(db.options().commitment, commitment);
+        let is_layered = commitment == Commitment::Layered;
+        assert_eq!(db.merge_interval(), is_layered.then_some(3));
         assert_eq!(db.head(), head);
         let view = db.view().unwrap();
         let keys: Vec<_> = (0..900u64).map(|at| keccak256(at.to_le_bytes())).collect();
@@ -167,4 +175,68 @@ fn a_database_takes_no_leaves_of_the_other_kind() {
     };
     let refused = Loader::new(Arc::new(FaultyDisk::new(2)), options);
     assert!(matches!(refused, Err(StateError::BadOptions(_))));
+}
+
+#[test]
+fn a_database_has_intervals_if_and_only_if_its_commitment_is_layered() {
+    for leaves in [LeafKind::Accounts, LeafKind::Entries] {
+        for (commitment, interval) in [
+            (Commitment::Layered, None),
+            (Commitment::Mpt, Some(3)),
+            (Commitment::Binary(&Blake3), Some(3)),
+        ] {
+            let options = Options {
+                commitment,
+                leaves,
+                merge_interval_blocks: interval,
+                ..options(Commitment::Mpt)
+            };
+            let refused = Loader::new(Arc::new(FaultyDisk::new(2)), options);
+            assert!(matches!(refused, Err(StateError::BadOptions(_))));
+        }
+        let own = Options {
+            leaves,
+            ..options(Commitment::Layered)
+        };
+        let disk = FaultyDisk::new(2);
+        let db = make(&disk, own, &Entries::new());
+        assert_eq!(
+            db.view().unwrap().state_root(),
+            Commitment::Layered.empty_root()
+        );
+        drop(db);
+        wait_until_closed(&disk);
+        let (db, _) = Db::open(Arc::new(disk), Options::default()).unwrap();
+        assert!(db.options().commitment == Commitment::Layered && db.options().leaves == leaves);
+    }
+}
+
+#[test]
+fn proofs_of_entries_and_of_accounts_are_refused_under_layered_where_there_are_the_others() {
+    let accounts = Options {
+        leaves: LeafKind::Accounts,
+        ..options(Commitment::Layered)
+    };
+    let db = make(&FaultyDisk::new(2), accounts, &Entries::new());
+    let view = db.view().unwrap();
+    let refused = view.prove_layered_entries(&[B256::ZERO]);
+    assert!(matches!(refused, Err(StateError::WrongLeaf { .. })));
+    let limit = 1.try_into().unwrap();
+    let refused = view.prove_layered_entry_range(B256::ZERO, B256::ZERO, limit);
+    assert!(matches!(refused, Err(StateError::WrongLeaf { .. })));
+    let entries = make(
+        &FaultyDisk::new(2),
+        options(Commitment::Layered),
+        &Entries::new(),
+    );
+    let view = entries.view().unwrap();
+    let refused = view.prove_layered(&ProofTargets::new(vec![(B256::ZERO, vec![])]));
+    assert!(matches!(refused, Err(StateError::WrongLeaf { .. })));
+    let mpt = make(
+        &FaultyDisk::new(2),
+        options(Commitment::Mpt),
+        &Entries::new(),
+    );
+    let refused = mpt.view().unwrap().prove_layered_entries(&[B256::ZERO]);
+    assert!(matches!(refused, Err(StateError::NotUnderMpt(_))));
 }

@@ -18,11 +18,7 @@ use std::sync::Arc;
 
 /// A database of the first `accounts` accounts, each with one slot, with intervals of `blocks`.
 fn make(disk: &FaultyDisk, options: Options, accounts: u64, blocks: u64) -> Db {
-    let options = Options {
-        merge_interval_blocks: Some(blocks),
-        ..options
-    };
-    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+    let mut loader = Loader::new(Arc::new(disk.clone()), options.layered(blocks)).unwrap();
     for index in 0..accounts {
         let slots = [(path(0), U256::from(1))];
         loader.account(path(index), &account(0), slots).unwrap();
@@ -179,10 +175,9 @@ fn an_interval_that_the_memory_cannot_hold_is_refused_with_the_figure() {
     let load = |memory_bytes, blocks| {
         let options = Options {
             memory_bytes,
-            merge_interval_blocks: Some(blocks),
             ..tiny_options()
         };
-        let loader = Loader::new(Arc::new(FaultyDisk::new(1)), options).unwrap();
+        let loader = Loader::new(Arc::new(FaultyDisk::new(1)), options.layered(blocks)).unwrap();
         let loaded = loader.finish(&mut |_| {}).unwrap();
         let meta = first_block(loaded.root());
         loaded.create(meta, vec![]).map(|_| ())

@@ -36,16 +36,16 @@ const WORK: &str = "CAMBIUM_KILLED_PROCESS";
 const PHASES: [&str; 5] = ["delta", "boundary", "job", "merge", "unwind"];
 
 fn options() -> Options {
-    Options {
+    let options = Options {
         memory_bytes: 4 << 20,
         files: FileSizes {
             log_file_bytes_max: 16 << 10,
             log_extend_bytes: 4 << 10,
             ..TINY_FILES
         },
-        merge_interval_blocks: Some(INTERVAL),
         ..Options::default()
-    }
+    };
+    options.layered(INTERVAL)
 }
 
 /// The changes of the block whose name is `name`.

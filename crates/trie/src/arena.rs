@@ -336,6 +336,9 @@ pub(crate) struct EntryNode {
     pub(crate) memo: NodeRef,
     /// Number of nibbles above this leaf.
     pub(crate) depth: u8,
+    /// Whether this is the leaf of an upper trie that says that there is no such entry: see
+    /// `upper/leaf.rs`. The value is empty then.
+    pub(crate) is_tombstone: bool,
     pub(crate) value: EntryValue,
 }
 
@@ -523,9 +526,19 @@ impl Arena {
             key,
             memo: NodeRef::UNKNOWN,
             depth: depth as u8,
+            is_tombstone: false,
             value,
         };
         Link::tagged(6, self.entries.insert(node))
+    }
+
+    /// Adds a tombstone: see [`EntryNode::is_tombstone`].
+    pub(crate) fn add_tombstone(&mut self, depth: usize, key: Key) -> Link {
+        let link = self.add_entry(depth, key, EntryValue::Inline(Bytes::new()));
+        if let NodeId::Entry(index) = link.id() {
+            self.entries[index].is_tombstone = true;
+        }
+        link
     }
 
     /// Sets the value of the entry at `index`. The caller clears its cached reference.
@@ -536,6 +549,7 @@ impl Arena {
         self.stored_values -= usize::from(is_stored(&node.value));
         self.stored_values += usize::from(is_stored(&value));
         node.value = value;
+        node.is_tombstone = false;
     }
 
     /// Sets the fields of the account at `index`. The caller clears its cached reference.

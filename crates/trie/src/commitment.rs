@@ -5,12 +5,16 @@
 //! commit to.
 
 use crate::hasher::Hasher;
-use alloy_primitives::B256;
+use alloy_primitives::{B256, b256};
 use cambium_keccak::keccak256;
 use cambium_primitives::EntryValue;
 use core::fmt;
 
-/// How the nodes of a trie are hashed.
+/// Root of `layered` of an empty database: of three tries without leaves.
+const LAYERED_EMPTY_ROOT: B256 =
+    b256!("878d8d2744e81c36704988e733ac2a73ac69a801d402e673219af4208f7489fe");
+
+/// What the root of a database commits to, and how nodes are hashed.
 #[derive(Clone, Copy, Default)]
 pub enum Commitment {
     /// Ethereum's Merkle Patricia trie: Keccak-256 of RLP (Yellow Paper, appendix D).
@@ -19,26 +23,39 @@ pub enum Commitment {
     /// A binary trie over keys of 32 bytes, with any hash function. Its roots are those of
     /// nomt-core 1.0; see `binary.rs` for the rules.
     Binary(&'static dyn Hasher),
+    /// The root of three tries, whose nodes are hashed by [`Commitment::Mpt`]: recent changes, those
+    /// before them, and an older state. See `docs/COMMITMENTS.md`. No single trie has this commitment.
+    Layered,
 }
 
 impl Commitment {
-    /// Returns the name: `mpt`, or `binary-` and the name of the hash function.
+    /// Returns the name: `mpt`, `layered`, or `binary-` and the name of the hash function.
     pub const fn name(&self) -> CommitmentName {
         CommitmentName(*self)
     }
 
-    /// Returns the root of a trie without leaves.
+    /// Returns the commitment of a single trie: how its nodes are hashed.
+    #[must_use]
+    pub const fn nodes(self) -> Self {
+        match self {
+            Self::Mpt | Self::Layered => Self::Mpt,
+            Self::Binary(hasher) => Self::Binary(hasher),
+        }
+    }
+
+    /// Returns the root of a trie, or of a database under `layered`, without leaves.
     pub const fn empty_root(&self) -> B256 {
         match self {
             Self::Mpt => crate::EMPTY_ROOT,
             Self::Binary(_) => B256::ZERO,
+            Self::Layered => LAYERED_EMPTY_ROOT,
         }
     }
 
     /// Returns the hash of an entry's value, to which its leaf commits.
     pub fn value_hash(&self, value: &[u8]) -> B256 {
         match self {
-            Self::Mpt => keccak256(value),
+            Self::Mpt | Self::Layered => keccak256(value),
             Self::Binary(hasher) => hasher.hash(value),
         }
     }
@@ -55,7 +72,7 @@ impl Commitment {
 impl PartialEq for Commitment {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Mpt, Self::Mpt) => true,
+            (Self::Mpt, Self::Mpt) | (Self::Layered, Self::Layered) => true,
             (Self::Binary(one), Self::Binary(other)) => one.name() == other.name(),
             _ => false,
         }
@@ -78,6 +95,7 @@ impl fmt::Display for CommitmentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Commitment::Mpt => f.write_str("mpt"),
+            Commitment::Layered => f.write_str("layered"),
             Commitment::Binary(hasher) => write!(f, "binary-{}", hasher.name()),
         }
     }

@@ -12,7 +12,7 @@ use crate::{
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
 
 /// Proof targets: paths of accounts, each with paths of its slots, sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,6 +119,20 @@ pub(crate) fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Ite
     names
         .chunk_by(move |a, b| nibble(a.key(), depth) == nibble(b.key(), depth))
         .map(move |group| (nibble(group[0].key(), depth), group))
+}
+
+/// Whether applying a change, which always fits, needs no other nodes than those on its paths.
+fn stays_on_its_paths(commitment: Commitment, change: &AccountDiff) -> bool {
+    let is_binary = matches!(commitment, Commitment::Binary(_));
+    let removes = change.wipe || change.slots.iter().any(|(_, value)| value.is_zero());
+    match &change.account {
+        AccountUpdate::Entry(_) => change.slots.is_empty(),
+        AccountUpdate::Put(_) => !is_binary && !removes,
+        // The kind of a binary trie's node is in its hash, so what remains beside is known.
+        AccountUpdate::Delete => is_binary && change.slots.is_empty(),
+        // There may be no such account.
+        AccountUpdate::Keep => false,
+    }
 }
 
 impl PartialTrie {
@@ -242,6 +256,35 @@ impl PartialTrie {
         Ok(link)
     }
 
+    /// Loads the absent subtries on the paths of `keys`, and hashes all nodes beside them.
+    fn load_hashed<R: Resolve>(
+        &mut self,
+        keys: &ProofTargets,
+        resolver: &mut R,
+    ) -> Result<(), UpdateError<R::Error>> {
+        self.load(keys, resolver)?;
+        let mut on_the_way = Vec::new();
+        self.list_names(self.root, self.base.len(), &keys.0, &mut on_the_way);
+        let mut batch = Batch::new();
+        self.hash_nodes([self.root], &mut batch);
+        self.hash_to_graft(&on_the_way, &mut batch);
+        Ok(())
+    }
+
+    /// Loads and hashes everything that a proof of `keys`, sorted and unique, needs of a binary trie.
+    pub(crate) fn load_entries<R: Resolve>(
+        &mut self,
+        keys: &[B256],
+        resolver: &mut R,
+    ) -> Result<(), UpdateError<R::Error>> {
+        let targets = ProofTargets(keys.iter().map(|key| (*key, Vec::new())).collect());
+        self.load_hashed(&targets, resolver)?;
+        for path in lone_leaves(self, keys) {
+            self.load_node(&path, resolver)?;
+        }
+        Ok(())
+    }
+
     /// Returns a new trie with the same root and only the nodes on the paths of `keys`. All other
     /// nodes are blinded, without a place. In a binary trie, a lone leaf that stands for a subtrie on the
     /// path of an absent key is on its path. Loads absent subtries.
@@ -254,12 +297,7 @@ impl PartialTrie {
         keys: &ProofTargets,
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
-        self.load(keys, resolver)?;
-        let mut on_the_way = Vec::new();
-        self.list_names(self.root, self.base.len(), &keys.0, &mut on_the_way);
-        let mut batch = Batch::new();
-        self.hash_nodes([self.root], &mut batch);
-        self.hash_to_graft(&on_the_way, &mut batch);
+        self.load_hashed(keys, resolver)?;
         let mut extract = Self::new(self.base).committed_by(self.commitment);
         extract.root = if keys.0.is_empty() {
             extract.stub_of(self, self.root)?
@@ -292,8 +330,16 @@ impl PartialTrie {
         changes: &[AccountDiff],
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
+        self.check_changes(changes)?;
         let keys = keys.clone().and(&ProofTargets::of_changes(changes));
         let mut extract = self.extract(&keys, resolver)?;
+        let commitment = self.commitment;
+        if changes
+            .iter()
+            .all(|change| stays_on_its_paths(commitment, change))
+        {
+            return Ok(extract);
+        }
         let mut rehearsal = extract.clone();
         rehearsal.forget_kinds(rehearsal.root);
         let mut recorder = Recorder {

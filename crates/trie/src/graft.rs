@@ -127,8 +127,11 @@ impl PartialTrie {
 
     fn copy_entry(&mut self, from: &Self, index: u32) -> Link {
         let node = &from.arena.entries[index];
-        self.arena
-            .add_entry(node.depth.into(), node.key, node.value.clone())
+        let depth = node.depth.into();
+        match node.is_tombstone {
+            false => self.arena.add_entry(depth, node.key, node.value.clone()),
+            true => self.arena.add_tombstone(depth, node.key),
+        }
     }
 
     /// Adds the blinded node for `link` of `from`. Returns an empty link for an empty one.

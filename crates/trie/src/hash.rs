@@ -212,7 +212,7 @@ impl LeafHasher {
     /// Creates a hasher of leaves that are in a trie with this commitment.
     pub fn new(commitment: Commitment) -> Self {
         Self {
-            commitment,
+            commitment: commitment.nodes(),
             ..Self::default()
         }
     }
@@ -220,7 +220,9 @@ impl LeafHasher {
     /// Adds the leaf, at depth `depth` in nibbles, of the entry with key `key`.
     pub fn entry(&mut self, depth: usize, key: &B256, value: &EntryValue) {
         match self.commitment {
-            Commitment::Mpt => self.leaf(depth, key, &rlp::entry_value(value)),
+            Commitment::Mpt | Commitment::Layered => {
+                self.leaf(depth, key, &rlp::entry_value(value));
+            }
             Commitment::Binary(hasher) => {
                 let at = self.refs.len() as u32;
                 self.binary.push_leaf(hasher, at, &key.0, value);
@@ -489,8 +491,11 @@ impl PartialTrie {
             }
             NodeId::Entry(index) => {
                 let node = &self.arena.entries[index];
-                let value = rlp::entry_value(&node.value);
-                rlp::put_leaf(out, &node.key, node.depth.into(), 64, &value);
+                let (key, depth) = (&node.key, usize::from(node.depth));
+                match node.is_tombstone {
+                    false => rlp::put_leaf(out, key, depth, 64, &rlp::entry_value(&node.value)),
+                    true => rlp::put_leaf(out, key, depth, 64, &rlp::ENTRY_TOMBSTONE),
+                }
             }
             NodeId::Empty | NodeId::Stub(_) => panic!("{link:?} has no RLP here"),
         }

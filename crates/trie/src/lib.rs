@@ -17,7 +17,7 @@
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
 //! | prove and verify entries of key-value databases, under any commitment | [`PartialTrie::prove_entries`], [`PartialTrie::prove_entry_range`], [`PartialTrie::prove_entry_update`]; [`verify_entries`], [`verify_entry_range`], [`verify_entry_update`] |
 //! | commit to recent changes | [`UpperTrie`], [`net_changes`], [`layered_root`] |
-//! | prove and verify under that root | [`LayeredProof`] |
+//! | prove and verify under that root | [`LayeredProof`]; entries: [`LayeredEntryProver`], [`verify_entries`], [`verify_entry_range`], [`verify_layered_update`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
 //!
 //! A witness of two accounts, to which a transfer between them is applied:
@@ -79,18 +79,19 @@ mod range;
 mod encode;
 mod witness;
 mod multiproof;
+mod upper;
 mod entry_proof;
 mod proof;
-mod upper;
 #[cfg(feature = "serde")]
 mod proof_json;
 
 pub use arena::Link;
-pub use binary_proof::{BinaryProof, BinaryProofError};
+pub use binary_proof::{BinaryProof, BinaryProofError, ProofPart};
 pub use commitment::{Commitment, CommitmentName};
 pub use entry_proof::{
-    ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, ProvedRange, ProvedUpdate,
-    verify_entries, verify_entry_range, verify_entry_update,
+    ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, LayeredCommit,
+    LayeredEntryProof, LayeredEntryProver, ProvedLayeredUpdate, ProvedRange, ProvedUpdate,
+    verify_entries, verify_entry_range, verify_entry_update, verify_layered_update,
 };
 pub use error::{Mismatch, Missing, TrieError, UpdateError};
 pub use extract::ProofTargets;

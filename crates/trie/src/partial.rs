@@ -136,11 +136,12 @@ impl PartialTrie {
         }
     }
 
-    /// Returns the trie with nodes that are hashed by `commitment`. A new trie is hashed by
+    /// Returns the trie with nodes that are hashed by `commitment`: by [`Commitment::Mpt`] under
+    /// [`Commitment::Layered`], whose root is that of three tries. A new trie is hashed by
     /// [`Commitment::Mpt`].
     #[must_use]
     pub fn committed_by(mut self, commitment: Commitment) -> Self {
-        self.commitment = commitment;
+        self.commitment = commitment.nodes();
         self
     }
 

@@ -10,7 +10,8 @@
 //! | entry's value | its length and the value, or a mark, its length and its hash, as a string |
 //! | slot's value | the number as a string, big-endian without leading zeros |
 //! | account's value in an upper trie | list of mark, nonce, balance, storage root, code hash if put; of mark and storage root if kept; of mark if deleted |
-//! | tombstone in an upper trie | the empty string |
+//! | tombstone of a slot in an upper trie | the empty string |
+//! | tombstone of an entry in an upper trie | one byte, 34 |
 //!
 //! Hex-prefix: a first nibble of 2 (for a leaf) plus 1 (for an odd number of nibbles), a zero
 //! nibble if even, then the nibbles (Yellow Paper, appendix C).
@@ -328,6 +329,9 @@ pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
 /// First byte of the value of an entry's leaf that commits to a hash. Lower ones are lengths.
 const HASHED: u8 = NODE_VALUE_BYTES_MAX as u8 + 1;
 
+/// Value of the leaf of a deleted entry in an upper trie. No value of an entry begins with this byte.
+pub(crate) const ENTRY_TOMBSTONE: [u8; 1] = [HASHED + 1];
+
 /// Returns the value of an entry's leaf: its length in one byte and the value, up to 32 bytes; or 33,
 /// the length in four bytes, big-endian, and the Keccak-256 hash of the value.
 pub(crate) fn entry_value(value: &EntryValue) -> Vec<u8> {
@@ -544,6 +548,14 @@ pub(crate) fn decode_entry(value: &[u8]) -> Result<EntryValue, Malformed> {
         return Err("a hashed value of impossible length");
     }
     Ok(stored_nowhere(len, B256::from_slice(hash)))
+}
+
+/// Decodes the value of an entry's leaf in an upper trie: `None` for a tombstone.
+pub(crate) fn decode_upper_entry(value: &[u8]) -> Result<Option<EntryValue>, Malformed> {
+    match value == ENTRY_TOMBSTONE {
+        true => Ok(None),
+        false => decode_entry(value).map(Some),
+    }
 }
 
 /// Returns a value that is known by length and hash alone.

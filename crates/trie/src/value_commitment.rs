@@ -4,15 +4,16 @@ use crate::commitment::Commitment;
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{EntryValue, VALUE_BYTES_MAX};
 
-/// Longest value, in bytes, that is part of its leaf's node under [`Commitment::Mpt`].
+/// Longest value, in bytes, that is part of its leaf's node under [`Commitment::Mpt`] and
+/// [`Commitment::Layered`].
 pub(crate) const NODE_VALUE_BYTES_MAX: usize = 32;
 
 /// What a proof shows of an entry's value. Values are equal if and only if these are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueCommitment {
-    /// The value itself, of at most 32 bytes, under [`Commitment::Mpt`].
+    /// The value itself, of at most 32 bytes, under [`Commitment::Mpt`] and [`Commitment::Layered`].
     Value(Bytes),
-    /// Length in bytes and Keccak-256 hash of a longer value, under [`Commitment::Mpt`].
+    /// Length in bytes and Keccak-256 hash of a longer value, under the same.
     Hashed {
         /// Length of the value in bytes.
         len: u32,
@@ -28,10 +29,8 @@ impl ValueCommitment {
     pub fn of(commitment: Commitment, value: &[u8]) -> Self {
         match commitment {
             Commitment::Binary(hasher) => Self::Hash(hasher.hash(value)),
-            Commitment::Mpt if value.len() <= NODE_VALUE_BYTES_MAX => {
-                Self::Value(Bytes::copy_from_slice(value))
-            }
-            Commitment::Mpt => Self::Hashed {
+            _ if value.len() <= NODE_VALUE_BYTES_MAX => Self::Value(Bytes::copy_from_slice(value)),
+            Commitment::Mpt | Commitment::Layered => Self::Hashed {
                 len: value.len() as u32,
                 hash: commitment.value_hash(value),
             },
@@ -44,7 +43,7 @@ impl ValueCommitment {
             EntryValue::Inline(bytes) => Self::of(commitment, bytes),
             EntryValue::Stored(stored) => match commitment {
                 Commitment::Binary(_) => Self::Hash(stored.hash),
-                Commitment::Mpt => Self::Hashed {
+                Commitment::Mpt | Commitment::Layered => Self::Hashed {
                     len: stored.len,
                     hash: stored.hash,
                 },
@@ -55,7 +54,7 @@ impl ValueCommitment {
     /// Returns whether a leaf under `commitment` can commit to a value in this way.
     pub(crate) fn fits(&self, commitment: Commitment) -> bool {
         let hashed = NODE_VALUE_BYTES_MAX + 1..=VALUE_BYTES_MAX;
-        match (self, commitment) {
+        match (self, commitment.nodes()) {
             (Self::Hash(_), Commitment::Binary(_)) => true,
             (Self::Value(bytes), Commitment::Mpt) => bytes.len() <= NODE_VALUE_BYTES_MAX,
             (Self::Hashed { len, .. }, Commitment::Mpt) => hashed.contains(&(*len as usize)),

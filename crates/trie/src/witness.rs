@@ -9,7 +9,9 @@ use crate::{
     arena::{Link, NodeId},
     node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Stub},
     partial::PartialTrie,
-    rlp::{Child, Malformed, RawNode, decode_account, decode_entry, decode_slot},
+    rlp::{
+        Child, Malformed, RawNode, decode_account, decode_entry, decode_slot, decode_upper_entry,
+    },
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes};
@@ -69,7 +71,7 @@ impl PartialTrie {
     ///
     /// Returns an error if a node is malformed, or if the trie would be far larger than `nodes`.
     pub fn from_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
-        Self::unfold(root, nodes, false)
+        Self::unfold(root, nodes, Leaves::Accounts)
     }
 
     /// Like [`Self::from_witness`], with nodes of a key-value database under
@@ -81,10 +83,18 @@ impl PartialTrie {
     ///
     /// As [`Self::from_witness`].
     pub fn from_entry_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
-        Self::unfold(root, nodes, true)
+        Self::unfold(root, nodes, Leaves::Entries)
     }
 
-    fn unfold(root: B256, nodes: &[Bytes], entries: bool) -> Result<(Self, usize), WitnessError> {
+    /// Like [`Self::from_entry_witness`], with nodes of an upper trie, whose leaves may be tombstones.
+    pub(crate) fn from_upper_entry_witness(
+        root: B256,
+        nodes: &[Bytes],
+    ) -> Result<(Self, usize), WitnessError> {
+        Self::unfold(root, nodes, Leaves::UpperEntries)
+    }
+
+    fn unfold(root: B256, nodes: &[Bytes], leaves: Leaves) -> Result<(Self, usize), WitnessError> {
         let mut trie = Self::new(Path::EMPTY);
         if root == EMPTY_ROOT {
             return Ok((trie, nodes.len()));
@@ -94,7 +104,7 @@ impl PartialTrie {
             reached: HashSet::new(),
             nodes_left: UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len(),
             within: root,
-            entries,
+            leaves,
         };
         let child = Child::Hash(root);
         trie.root = unfold
@@ -164,6 +174,14 @@ fn by_hash(nodes: &[Bytes]) -> HashMap<B256, &Bytes> {
     by_hash
 }
 
+/// What the leaves at 64 nibbles are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Accounts,
+    Entries,
+    UpperEntries,
+}
+
 /// Why building the trie stopped.
 enum Fault {
     TooBig,
@@ -176,8 +194,7 @@ struct Unfold<'a> {
     nodes_left: usize,
     /// The hash of the node being read.
     within: B256,
-    /// Whether leaves are entries, and not accounts.
-    entries: bool,
+    leaves: Leaves,
 }
 
 impl Unfold<'_> {
@@ -262,10 +279,16 @@ impl Unfold<'_> {
                 let key = at.join(&path).slot_part().unwrap_or_default();
                 trie.push_slot(at.len(), &key, value)
             }
-            RawNode::Leaf(path, value) if self.entries => {
-                let value = decode_entry(value).map_err(malformed)?;
+            RawNode::Leaf(path, value) if self.leaves != Leaves::Accounts => {
+                let value = match self.leaves {
+                    Leaves::UpperEntries => decode_upper_entry(value),
+                    _ => decode_entry(value).map(Some),
+                };
                 let key = at.join(&path).account_part().unwrap_or_default();
-                trie.push_entry(at.len(), &key, value)
+                match value.map_err(malformed)? {
+                    Some(value) => trie.push_entry(at.len(), &key, value),
+                    None => trie.arena.add_tombstone(at.len(), key.0),
+                }
             }
             RawNode::Leaf(path, value) => {
                 let (account, root) = decode_account(value).map_err(malformed)?;

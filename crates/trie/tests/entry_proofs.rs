@@ -337,7 +337,7 @@ fn writes_out_of_order_or_of_another_commitment_are_refused() {
         assert!(verify(&[write(1), write(0)]).is_err());
         assert!(verify(&[write(0), write(0)]).is_err());
         let foreign = match commitment {
-            Commitment::Mpt => vec![
+            Commitment::Mpt | Commitment::Layered => vec![
                 ValueCommitment::Hash(B256::ZERO),
                 ValueCommitment::Value(vec![1; 33].into()),
                 ValueCommitment::Hashed {
@@ -458,7 +458,7 @@ impl Raw {
 fn binary(proof: &EntryProof) -> &BinaryProof {
     match proof {
         EntryProof::Binary(proof) => proof,
-        EntryProof::Mpt(_) => panic!("a proof of another commitment"),
+        EntryProof::Mpt(_) | EntryProof::Layered(_) => panic!("a proof of another commitment"),
     }
 }
 
@@ -496,7 +496,7 @@ fn check_with_nomt(
     root_after: B256,
 ) {
     match world.commitment {
-        Commitment::Mpt => {}
+        Commitment::Mpt | Commitment::Layered => {}
         Commitment::Binary(hasher) if hasher.name() == "blake3" => {
             nomt::<Blake3Hasher>(world, reads, writes, proof, root_after);
         }

@@ -2,14 +2,42 @@
 
 mod common;
 
-use alloy_primitives::{B256, Bytes, keccak256};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_keccak::Batch;
-use cambium_primitives::Path;
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{
     EMPTY_ROOT, Lookup, NoResolve, NodeRef, PartialTrie, ProofTargets, UpdateError, Witness,
     WitnessError, commit, encode_branch, encode_leaf,
 };
 use common::{Model, NodeByNode, Random, root_stub, steps, trie_of};
+
+#[test]
+fn changes_that_cannot_be_applied_have_no_witness() {
+    let mut random = Random(1);
+    let (accounts, slots) = (random.close_keys(8), random.close_keys(4));
+    let mut model = Model::default();
+    while model.0.len() < 4 {
+        let changes = random.changes(&model, &accounts, &slots);
+        model.apply(&changes);
+    }
+    let mut trie = trie_of(&model);
+    let absent = B256::repeat_byte(0x77);
+    let change = |path, account| AccountDiff {
+        path,
+        account,
+        wipe: false,
+        slots: vec![(slots[0], U256::from(1))],
+    };
+    let put = AccountUpdate::Put(Account::default());
+    let no_account = [change(absent, AccountUpdate::Keep)];
+    let unsorted = [change(absent, put.clone()), change(B256::ZERO, put)];
+    let none = ProofTargets::default();
+    for (changes, what) in [(&no_account[..], "no account"), (&unsorted[..], "unsorted")] {
+        let extracted = trie.extract_for_changes(&none, changes, &mut NoResolve);
+        let error = extracted.map(|_| ()).expect_err(what);
+        assert!(matches!(error, UpdateError::Trie(_)), "{what}: {error}");
+    }
+}
 
 #[test]
 fn a_witness_alone_gives_the_reads_and_the_root_after() {

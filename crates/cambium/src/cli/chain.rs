@@ -10,7 +10,7 @@ use super::{
 use alloy_primitives::utils::format_ether;
 use cambium::{
     AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK256_EMPTY,
-    LoadProgress, Options, StateError, U256, keccak256,
+    LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -77,13 +77,11 @@ fn make(
     out: &Output,
 ) -> Result<Chain, Failure> {
     let bar = out.bar(1, INIT_BAR);
+    let options = open::options_to_write(args);
     let made = Chain::init(
         open::disk(&args.db.datadir),
         genesis,
-        Options {
-            merge_interval_blocks: merge_interval,
-            ..open::options_to_write(args)
-        },
+        merge_interval.map_or(options, |blocks| options.layered(blocks)),
         &mut init_progress(&bar),
     );
     bar.finish_and_clear();

@@ -127,13 +127,18 @@ fn begin(args: &KvReadArgs, out: &Output) -> Result<(Store, Transaction), Failur
 fn init(args: &KvInitArgs) -> Result<Report, Failure> {
     let options = KvOptions {
         commitment: args.commitment(),
+        merge_interval_commits: args.merge_interval,
         ..options(&args.db)
     };
     let store = Store::create(open::disk(&args.db.datadir), options)?;
     let commit = store.newest()?;
     let mut json = of_commit(&commit);
     json["commitment"] = json!(store.commitment().name().to_string());
-    let table = table_of(&commit).row("commitment", store.commitment().name());
+    let mut table = table_of(&commit).row("commitment", store.commitment().name());
+    if let Some(interval) = store.merge_interval() {
+        json["merge_interval"] = json!(interval);
+        table = table.row("merge interval", format!("{interval} commits"));
+    }
     Ok(Report::new(format!("Created a store.\n{table}"), json))
 }
 

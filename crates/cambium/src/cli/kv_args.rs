@@ -37,6 +37,9 @@ With --json: commits, entries, deleted, number, hash and root.";
 #[derive(Debug, Subcommand)]
 pub(crate) enum KvCommand {
     /// Create an empty store
+    #[command(
+        after_help = "With --json: number, hash and root of commit 0, commitment, and merge_interval if it is layered."
+    )]
     Init(KvInitArgs),
     /// Print the values at keys
     #[command(
@@ -72,11 +75,14 @@ proved, and next: the first key beyond the limit, or null. Go on with --from.")]
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KvInitArgs {
-    /// How entries are hashed into roots: a binary trie with the roots of NOMT, or Ethereum's Merkle
-    /// Patricia trie
+    /// What roots commit to: a binary trie with the roots of NOMT, Ethereum's Merkle Patricia trie, or
+    /// layered, whose roots are computed in memory from what recent commits changed
     #[arg(long, value_name = "NAME", default_value = "binary-blake3",
           value_parser = PossibleValuesParser::new(COMMITMENTS.map(|(name, _)| name)))]
     pub(crate) commitment: String,
+    /// Number of commits of an interval of the layered commitment, a parameter of the store
+    #[arg(long, value_name = "COMMITS", required_if_eq("commitment", "layered"))]
+    pub(crate) merge_interval: Option<u64>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -212,10 +218,11 @@ pub(crate) struct KvLoadArgs {
 }
 
 /// The commitments that the program knows, by their names.
-const COMMITMENTS: [(&str, Commitment); 3] = [
+const COMMITMENTS: [(&str, Commitment); 4] = [
     ("binary-blake3", Commitment::Binary(&cambium::kv::Blake3)),
     ("binary-sha256", Commitment::Binary(&cambium::kv::Sha256)),
     ("mpt", Commitment::Mpt),
+    ("layered", Commitment::Layered),
 ];
 
 /// The commitment with that name.

@@ -134,9 +134,11 @@ pub(crate) fn generate(
     bar.finish_and_clear();
     let options = Options {
         memory_bytes: how.memory_bytes,
-        merge_interval_blocks: how.merge_interval,
         ..Options::default()
     };
+    let options = how
+        .merge_interval
+        .map_or(options, |blocks| options.layered(blocks));
     let disk = Arc::new(StdDisk::new(scratch.path().join("db")));
     let bar = out.bar(1, INIT_BAR);
     let chain = Chain::init_workload(disk, workload, options, &mut init_progress(&bar))?;

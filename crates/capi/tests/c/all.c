@@ -174,7 +174,7 @@ static void proofs(CambiumStore *store, uint32_t commitment) {
   OK(cambium_verify(commit.root, commitment, keys, values, 2, proof.data, proof.len, &error));
   FAILS(BAD_PROOF, cambium_verify(one, commitment, keys, values, 2, proof.data, proof.len, &error));
   FAILS(BAD_PROOF, cambium_verify(commit.root, commitment, keys, values, 2, proof.data, proof.len - 1, &error));
-  FAILS(INVALID_ARGUMENT, cambium_verify(commit.root, 3, keys, values, 2, proof.data, proof.len, &error));
+  FAILS(INVALID_ARGUMENT, cambium_verify(commit.root, 4, keys, values, 2, proof.data, proof.len, &error));
   CambiumBytes own[2] = {{(const uint8_t *)"unu", 3, NULL}, {NULL, 0, NULL}};
   FAILS(BAD_PROOF, cambium_verify(commit.root, commitment, keys, own, 2, proof.data, proof.len, &error));
   own[0].data = (const uint8_t *)"uno";
@@ -239,7 +239,7 @@ static void openings(const char *directory) {
   FAILS(INVALID_ARGUMENT, cambium_store_open(NULL, NULL, &store, &error));
   FAILS(INVALID_ARGUMENT, cambium_store_create("\xff", NULL, &store, &error));
   FAILS(INVALID_ARGUMENT, cambium_store_create(path, NULL, NULL, &error));
-  options.commitment = 3;
+  options.commitment = 4;
   FAILS(INVALID_ARGUMENT, cambium_store_create(path, &options, &store, &error));
   options.commitment = CAMBIUM_COMMITMENT_MPT;
   OK(cambium_store_create(path, &options, &store, &error));
@@ -335,6 +335,19 @@ int main(int argc, char **argv) {
   OK(cambium_transaction_commit(transaction, NULL, &error));
   proofs(store, CAMBIUM_COMMITMENT_BINARY_BLAKE3);
   cambium_store_close(store);
+  // Three tries: a commit that begins an interval moves what is proved from one into the next.
+  CambiumOptions layered = {.commitment = CAMBIUM_COMMITMENT_LAYERED, .merge_interval_commits = 2};
+  OK(cambium_store_create_in_memory(&layered, &store, &error));
+  for (int commits = 0; commits < 6; commits++) {
+    OK(cambium_store_begin(store, &transaction, &error));
+    if (commits == 0) put(transaction, one, "uno"), put(transaction, two, ""), put(transaction, three, "tres");
+    put(transaction, three, commits % 2 ? "tres" : "trois");
+    OK(cambium_transaction_commit(transaction, NULL, &error));
+    proofs(store, CAMBIUM_COMMITMENT_LAYERED);
+  }
+  cambium_store_close(store);
+  layered.merge_interval_commits = 0;
+  FAILS(INVALID_ARGUMENT, cambium_store_create_in_memory(&layered, &store, &error));
   openings(argv[1]);
   chains(argv[1]);
   puts("all is well");

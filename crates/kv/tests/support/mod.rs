@@ -6,10 +6,14 @@ pub(crate) mod checker;
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_keccak::Batch;
-use cambium_kv::{Blake3, Commitment, FileSizes, KvOptions, Sha256, Store, Transaction};
+use cambium_kv::{
+    Blake3, Commit, CommitWitness, Commitment, FileSizes, KvError, KvOptions, ProvedUpdate, Sha256,
+    StateError, Store, Transaction, VerifyError, verify_commit, verify_layered_commit,
+};
 use cambium_primitives::{AccountDiff, AccountUpdate, EntryValue, Path};
-use cambium_trie::{NoResolve, PartialTrie, commit};
-use std::{collections::BTreeMap, sync::Arc};
+use cambium_state::StoreError;
+use cambium_trie::{Alone, NoResolve, PartialTrie, UpperTrie, commit, layered_root};
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
 /// A key by a number. Keys of consecutive numbers are far apart, and in their order.
 pub(crate) fn key(number: u8) -> B256 {
@@ -42,12 +46,105 @@ pub(crate) fn tiny_files() -> FileSizes {
     }
 }
 
-pub(crate) fn commitments() -> [Commitment; 3] {
+pub(crate) fn commitments() -> [Commitment; 4] {
     [
         Commitment::Mpt,
+        Commitment::Layered,
         Commitment::Binary(&Blake3),
         Commitment::Binary(&Sha256),
     ]
+}
+
+/// The interval of stores under `layered`, where a test needs no other.
+const INTERVAL: u64 = 2;
+
+/// Options of a small store with that commitment.
+pub(crate) fn options_of(commitment: Commitment) -> KvOptions {
+    KvOptions {
+        commitment,
+        merge_interval_commits: (commitment == Commitment::Layered).then_some(INTERVAL),
+        ..options()
+    }
+}
+
+/// Options of small stores with each commitment, and with several intervals.
+pub(crate) fn all_options() -> Vec<KvOptions> {
+    let intervals = [1, 4].map(|interval| KvOptions {
+        merge_interval_commits: Some(interval),
+        ..options_of(Commitment::Layered)
+    });
+    let mut all = commitments().map(options_of).to_vec();
+    all.extend(intervals);
+    all
+}
+
+/// Opens a store that was just dropped: it is closed once its merges and roots in the background have ended.
+pub(crate) fn open(disk: &Arc<FaultyDisk>, options: KvOptions) -> Store {
+    loop {
+        match Store::open(disk.clone(), options) {
+            Err(KvError::State(StateError::Store(StoreError::InUse { .. }))) => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.expect("a sound store"),
+        }
+    }
+}
+
+/// Verifies the witness of the commit after `before`.
+pub(crate) fn verify_witness(
+    store: &Store,
+    before: Commit,
+    witness: &CommitWitness,
+) -> Result<ProvedUpdate, VerifyError> {
+    let Some(interval) = store.merge_interval() else {
+        return verify_commit(before.root, store.commitment(), witness);
+    };
+    let number = before.number() + 1;
+    let update = verify_layered_commit(before.root, number, interval, witness)?;
+    Ok(ProvedUpdate {
+        values: update.values,
+        root: update.root,
+    })
+}
+
+/// The root of a store after the last of `states`, which are those of all commits.
+pub(crate) fn root_after(
+    commitment: Commitment,
+    interval: Option<u64>,
+    states: &[&BTreeMap<B256, Bytes>],
+) -> B256 {
+    let n = states.len() - 1;
+    let Some(interval) = interval else {
+        return root_of(commitment, states[n]);
+    };
+    let interval = interval as usize;
+    let start = n.saturating_sub(1) / interval * interval;
+    let below = start.saturating_sub(interval);
+    // What several commits changed, one after the other, compared state by state.
+    let upper = |from: usize, to: usize| {
+        let mut trie = UpperTrie::of_entries();
+        for n in from + 1..=to {
+            let (before, after) = (states[n - 1], states[n]);
+            let mut keys: Vec<_> = before.keys().chain(after.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            keys.retain(|key| before.get(*key) != after.get(*key));
+            let change = |key: &B256| match after.get(key) {
+                Some(value) => AccountUpdate::Entry(EntryValue::Inline(value.clone())),
+                None => AccountUpdate::Delete,
+            };
+            let net = keys.into_iter().map(|key| AccountDiff {
+                path: *key,
+                account: change(key),
+                wipe: false,
+                slots: vec![],
+            });
+            trie.apply(&net.collect::<Vec<_>>()).expect("sorted keys");
+        }
+        trie.hash(&Alone)
+    };
+    let snapshot = root_of(Commitment::Mpt, states[below]);
+    layered_root(upper(start, n), upper(below, start), snapshot)
 }
 
 /// The root of a trie that is built from scratch.

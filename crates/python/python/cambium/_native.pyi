@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, Optional, TypeVar, Union, final, overl
 _T = TypeVar("_T")
 _Y = TypeVar("_Y", covariant=True)
 _Path = Union[str, PathLike[str]]
-_Commitment = Literal["binary-blake3", "binary-sha256", "mpt"]
+_Commitment = Literal["binary-blake3", "binary-sha256", "mpt", "layered"]
 # 20 bytes, or 40 hex digits.
 _Address = Union[bytes, str]
 # A number, or 32 bytes.
@@ -107,6 +107,7 @@ class Store:
         memory_bytes: int = 1073741824,
         keep_commits: Optional[int] = None,
         conflict_window_bytes: Optional[int] = None,
+        merge_interval: Optional[int] = None,
     ) -> Store: ...
     @staticmethod
     def in_memory(
@@ -115,6 +116,7 @@ class Store:
         memory_bytes: int = 1073741824,
         keep_commits: Optional[int] = None,
         conflict_window_bytes: Optional[int] = None,
+        merge_interval: Optional[int] = None,
     ) -> Store: ...
     @staticmethod
     def open(

@@ -42,8 +42,8 @@ impl UpperTries {
         Self {
             snapshot,
             start,
+            delta: intermediate.new_like(),
             intermediate,
-            delta: UpperTrie::new(),
             blocks: Vec::new(),
             revert_bytes: 0,
             uncommitted: None,

@@ -60,6 +60,16 @@ impl View {
         limit: NonZeroUsize,
     ) -> Result<ExtractedRange, StateError> {
         self.inner.refuse_layered("a proof of a range")?;
+        self.extract_state_range(range, limit)
+    }
+
+    /// Extracts the same from the trie of the view's state, whether or not its root is the state
+    /// root.
+    pub(crate) fn extract_state_range(
+        &self,
+        range: &LeafRange,
+        limit: NonZeroUsize,
+    ) -> Result<ExtractedRange, StateError> {
         self.inner.with_tries(self, |tries, base| {
             let mut trie = tries.top_levels().clone();
             trie.extract_range(range, limit, &mut TrieReader::new(tries, base))

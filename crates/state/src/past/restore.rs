@@ -34,6 +34,13 @@ use cambium_snapshot::{StateError, restored_bytes_max};
 use parking_lot::Mutex;
 use std::sync::{Arc, atomic::AtomicUsize};
 
+/// Whether values that are stored apart from their leaves are read from a restored state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LongValueUse {
+    Read,
+    None,
+}
+
 /// A restored layer: the state of an ancestor of the base.
 struct RestoredLayer {
     target: BlockMeta,
@@ -237,6 +244,20 @@ impl Engine {
 
     /// The state after that block.
     pub(crate) fn view_of(self: &Arc<Self>, id: BlockId) -> Result<View, StateError> {
+        self.restored_view(id, LongValueUse::Read)
+    }
+
+    /// The state after that block, for its trie alone: long values of it may be gone. So the snapshot
+    /// of the `layered` commitment may be below the blocks that are kept.
+    pub(crate) fn trie_view_of(self: &Arc<Self>, id: BlockId) -> Result<View, StateError> {
+        self.restored_view(id, LongValueUse::None)
+    }
+
+    fn restored_view(
+        self: &Arc<Self>,
+        id: BlockId,
+        long_values: LongValueUse,
+    ) -> Result<View, StateError> {
         {
             let current = self.layers.current.read();
             if let Some(layer) = current.tree.by_hash(&id.hash) {
@@ -259,6 +280,7 @@ impl Engine {
             let Branch { fork, side } = self.branch_of(&above, id)?;
             let mut allowance = self.allowance(id, root);
             let mut fold = Fold::forwards();
+            let mut has_values = true;
             match above.by_hash(&fork.hash) {
                 Some(layer) => {
                     let up: Vec<_> = above.chain(layer.id).cloned().collect();
@@ -268,7 +290,12 @@ impl Engine {
                     }
                 }
                 None => {
-                    self.check_values_kept(fork)?;
+                    if let Err(error) = self.check_values_kept(fork) {
+                        has_values = false;
+                        if long_values == LongValueUse::Read {
+                            return Err(error);
+                        }
+                    }
                     if !self.fold_down(fork, root, &mut fold, &mut allowance)? {
                         // Either the base has moved meanwhile, or the block is not an ancestor of
                         // it.
@@ -292,7 +319,10 @@ impl Engine {
                 return Err(StateError::UnknownBlock(id.hash));
             }
             let state = self.past_state(base, meta, &fold.finish());
-            self.past.put(&state);
+            // Whoever finds it there may read values.
+            if has_values {
+                self.past.put(&state);
+            }
             return Ok(self.past_view(state));
         }
     }

@@ -7,16 +7,17 @@ use crate::{
         uppers::UpperTries,
     },
     log::{blocks::FoundBlock, records::describe},
+    options::LeafKind,
     view::state::View,
 };
 use alloy_primitives::B256;
 use cambium_primitives::{AccountDiff, BlockId, BlockNumber, DecodeError, Path};
 use cambium_snapshot::StateError;
 use cambium_trie::{
-    EMPTY_ROOT, LayeredProof, LayeredProver, NodeRef, PartialTrie, ProofTargets, Stub, UpperTrie,
-    net_changes,
+    EMPTY_ROOT, EntryProof, LayeredEntryProver, LayeredProof, LayeredProver, LeafRange, NodeRef,
+    PartialTrie, ProofTargets, ProvedRange, Stub, TrieError, UpperTrie, net_changes,
 };
-use std::sync::Arc;
+use std::{num::NonZeroUsize, ops::ControlFlow, sync::Arc};
 
 impl View {
     /// Proves accounts and slots, present or absent, under the `layered` commitment. The upper tries
@@ -24,8 +25,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`StateError::NotUnderMpt`] if the chain has another commitment, and the errors of
-    /// [`Db::view_of`](crate::Db::view_of).
+    /// [`StateError::NotUnderMpt`] if the chain has another commitment, [`StateError::WrongLeaf`] if the
+    /// leaves are entries, and the errors of [`Db::view_of`](crate::Db::view_of).
     pub fn prove_layered(&self, targets: &ProofTargets) -> Result<LayeredProof, StateError> {
         self.layered_witness(targets, &[])
     }
@@ -44,6 +45,13 @@ impl View {
     ) -> Result<LayeredProof, StateError> {
         let what = StateError::NotUnderMpt("a proof of three tries");
         let layered = self.inner.layered.as_ref().ok_or(what)?;
+        if self.inner.options.leaves == LeafKind::Entries {
+            let targets = targets.accounts().first();
+            return Err(StateError::WrongLeaf {
+                path: targets.map(|(path, _)| *path).unwrap_or_default(),
+                leaves: "entries",
+            });
+        }
         let (prover, snapshot) = self.upper_parts(layered, targets, without_slots)?;
         let mut targets = prover.snapshot_targets();
         if !prover.whole().is_empty() {
@@ -57,9 +65,94 @@ impl View {
         }
         let part = match targets.accounts().is_empty() {
             true => blinded(self.inner.snapshot_root(snapshot)?),
-            false => self.inner.view_of(snapshot)?.extract_state(&targets)?,
+            false => self.inner.trie_view_of(snapshot)?.extract_state(&targets)?,
         };
         Ok(prover.finish(&part))
+    }
+
+    /// Proves entries, present or absent, under the `layered` commitment, as [`View::prove_layered`]
+    /// proves accounts. A proof of the keys that a block reads and writes is one for
+    /// [`verify_layered_update`](cambium_trie::verify_layered_update).
+    ///
+    /// # Errors
+    ///
+    /// As [`View::prove_layered`]; [`StateError::WrongLeaf`] if the leaves are accounts.
+    pub fn prove_layered_entries(&self, keys: &[B256]) -> Result<EntryProof, StateError> {
+        let layered = self.layered_entries(keys.first())?;
+        let (prover, snapshot) = self.with_uppers(layered, |tries| {
+            let snapshot = tries.snapshot;
+            let (delta, intermediate) = tries.tries();
+            (LayeredEntryProver::new(delta, intermediate, keys), snapshot)
+        })?;
+        let targets = prover.snapshot_targets();
+        let part = match targets.accounts().is_empty() {
+            true => blinded(self.inner.snapshot_root(snapshot)?),
+            false => self.inner.trie_view_of(snapshot)?.extract_state(&targets)?,
+        };
+        Ok(prover.finish(&part))
+    }
+
+    /// Proves the entries from `first` to `last`, both included, `limit` of them at most, and that there
+    /// are no others, under the `layered` commitment.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::prove_layered_entries`], and an error if the range ends before it begins.
+    pub fn prove_layered_entry_range(
+        &self,
+        first: B256,
+        last: B256,
+        limit: NonZeroUsize,
+    ) -> Result<ProvedRange, StateError> {
+        let layered = self.layered_entries(Some(&first))?;
+        let path = Path::account(&last);
+        if first > last {
+            return Err(TrieError::Unsorted { path }.into());
+        }
+        // How far the limit of entries allows to go: the tries may have more leaves than that.
+        let (mut count, mut end, mut next) = (0, last, None);
+        self.each_value(&first, |key, _| {
+            if key > last {
+                return Ok(ControlFlow::Break(()));
+            }
+            if count == limit.get() {
+                next = Some(key);
+                return Ok(ControlFlow::Break(()));
+            }
+            (count, end) = (count + 1, key);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if next.is_none() {
+            end = last;
+        }
+        let (prover, snapshot) = self.with_uppers(layered, |tries| {
+            let snapshot = tries.snapshot;
+            let (delta, intermediate) = tries.tries();
+            let prover = LayeredEntryProver::of_range(delta, intermediate, first, end);
+            (prover, snapshot)
+        })?;
+        let range = LeafRange::accounts(first, end);
+        let snapshot = self.inner.trie_view_of(snapshot)?;
+        let part = snapshot.extract_state_range(&range, NonZeroUsize::MAX)?;
+        Ok(ProvedRange {
+            proof: prover.finish(&part.trie),
+            first,
+            last: end,
+            next,
+        })
+    }
+
+    /// The parts of a database of entries under the `layered` commitment.
+    fn layered_entries(&self, key: Option<&B256>) -> Result<&Layered, StateError> {
+        let what = StateError::NotUnderMpt("a proof of three tries");
+        let layered = self.inner.layered.as_ref().ok_or(what)?;
+        match self.inner.options.leaves {
+            LeafKind::Entries => Ok(layered),
+            LeafKind::Accounts => Err(StateError::WrongLeaf {
+                path: key.copied().unwrap_or_default(),
+                leaves: "accounts",
+            }),
+        }
     }
 
     /// The root of the snapshot on which a child of the block stands, if that is another one than
@@ -88,13 +181,22 @@ impl View {
         targets: &ProofTargets,
         without_slots: &[B256],
     ) -> Result<(LayeredProver, BlockId), StateError> {
-        let block = self.block();
-        let start = layered.intervals.start_of(block.number);
-        let prove = |tries: &mut UpperTries| {
+        self.with_uppers(layered, |tries| {
+            let snapshot = tries.snapshot;
             let (delta, intermediate) = tries.tries();
             let prover = LayeredProver::for_witness(delta, intermediate, targets, without_slots);
-            (prover, tries.snapshot)
-        };
+            (prover, snapshot)
+        })
+    }
+
+    /// Runs `prove` on the upper tries of the block, as its own root has them.
+    fn with_uppers<T>(
+        &self,
+        layered: &Layered,
+        prove: impl FnOnce(&mut UpperTries) -> T,
+    ) -> Result<T, StateError> {
+        let block = self.block();
+        let start = layered.intervals.start_of(block.number);
         let mut uppers = layered.lock();
         self.check_alive()?;
         let is_here =
@@ -189,7 +291,10 @@ impl Engine {
     ) -> Result<UpperTries, StateError> {
         let snapshot = layered.intervals.snapshot_of(number);
         let (snapshot, middle) = self.chain_down(start, snapshot)?;
-        let mut intermediate = UpperTrie::new();
+        let mut intermediate = match self.options.leaves {
+            LeafKind::Accounts => UpperTrie::new(),
+            LeafKind::Entries => UpperTrie::of_entries(),
+        };
         for block in middle {
             intermediate.apply(&self.net_changes_of(block)?)?;
         }

@@ -12,7 +12,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
 use cambium_snapshot::{Counters, Key, StateError};
-use cambium_trie::{PartialTrie, ProofTargets, TrieError};
+use cambium_trie::{EntryProof, PartialTrie, ProofTargets, TrieError};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     ops::{Deref, DerefMut},
@@ -172,6 +172,18 @@ impl Delta {
             tries.read(&accounts, base)?;
             tries.read(&slots, base)?;
             tries.extract_for_changes(keys.accounts(), changes.accounts(), base)
+        })
+    }
+
+    /// See [`TrieShards::prove_entries`]. `keys` are sorted. Leaves that are not loaded yet are read in
+    /// one batch first.
+    pub(crate) fn prove_entries(
+        &mut self,
+        keys: &[B256],
+    ) -> Result<Option<EntryProof>, StateError> {
+        self.work(|tries, base| {
+            tries.read(keys, base)?;
+            tries.prove_entries(keys, base)
         })
     }
 

@@ -10,8 +10,8 @@ use cambium_snapshot::{
     shard_prefix, update_error,
 };
 use cambium_trie::{
-    Alone, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve, SHARDS, Spread,
-    TopLevelsError,
+    Alone, EntryProof, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve,
+    SHARDS, Spread, TopLevelsError,
 };
 use rayon::prelude::*;
 use std::{ops::Range, time::Instant};
@@ -32,6 +32,15 @@ pub(crate) enum PagesAre {
     InMemory,
     /// Some pages may not be in memory: they are read in one batch first.
     OnDisk,
+}
+
+/// What a shard contributes to a proof.
+enum ShardProof<T> {
+    /// No key is in it.
+    NotNeeded,
+    Part(T),
+    /// Its keys can't be proved without other shards.
+    Impossible,
 }
 
 /// Adjacent shards, and the number of their group.
@@ -157,31 +166,21 @@ impl TrieShards {
         if !self.shards.iter().all(is_branch) {
             return Ok(None);
         }
-        let task = |(number, shards): Part<'_>| {
-            let first = number * SHARDS_PER_READER;
-            let mut resolver = Resolver::new(base, ReadCause::Proof);
-            let mut parts = Vec::new();
-            for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
-                let shard = first + at;
-                let own = range_of(keys, shard..shard + 1, |(account, _)| account[0].into());
-                if own.is_empty() {
-                    continue;
-                }
-                let changes = changes_of(changes, shard);
-                let own = ProofTargets::new(own.to_vec());
-                let part = trie.extract_for_changes(&own, changes, &mut resolver);
-                let part = part.map_err(update_error)?;
-                if !stays_branch(&part, changes) {
-                    return Ok(None);
-                }
-                parts.push((shard, part));
+        let parts = self.prove_shards(base, |shard, trie, resolver| {
+            let own = range_of(keys, shard..shard + 1, |(account, _)| account[0].into());
+            if own.is_empty() {
+                return Ok(ShardProof::NotNeeded);
             }
-            hold(shards, first, resolver.taken());
-            Ok::<_, StateError>(Some(parts))
-        };
-        let tasks = self.par_parts(SHARDS_PER_READER);
-        let parts = pool::install(|| tasks.map(task).collect::<Result<Vec<_>, _>>())?;
-        let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else {
+            let changes = changes_of(changes, shard);
+            let own = ProofTargets::new(own.to_vec());
+            let part = trie.extract_for_changes(&own, changes, resolver);
+            let part = part.map_err(update_error)?;
+            Ok(match stays_branch(&part, changes) {
+                true => ShardProof::Part((shard, part)),
+                false => ShardProof::Impossible,
+            })
+        })?;
+        let Some(parts) = parts else {
             return Ok(None);
         };
         let mut whole = self.top_levels.clone();
@@ -193,18 +192,71 @@ impl TrieShards {
                 whole.replace_by_stub(&path, None)?;
             }
         }
-        for (shard, part) in parts.iter().flatten() {
-            let path = shard_prefix(*shard);
+        for (shard, part) in parts {
+            let path = shard_prefix(shard);
             let places = (whole.find(&path.prefix(1)), whole.find_or_stub(&path));
             let (Some(parent), Some((stub, _))) = places else {
                 let what = "a branch above it in the top levels";
                 return Err(StateError::Broken { path, what });
             };
-            let copy = whole.graft_subtrie(part, part.root());
+            let copy = whole.graft_subtrie(&part, part.root());
             whole.free(stub);
             whole.set_child(parent, path.nibble(1), copy);
         }
         Ok(Some(whole))
+    }
+
+    /// Proves entries of a binary trie by their sorted keys, each shard on its own. Missing nodes are
+    /// loaded, and hashed where necessary.
+    ///
+    /// `None` under another commitment, or if a look-up may end in another shard than its key's, because
+    /// the state is small: see [`PartialTrie::prove_entry_part`].
+    pub(crate) fn prove_entries(
+        &mut self,
+        keys: &[B256],
+        base: &Base,
+    ) -> Result<Option<EntryProof>, StateError> {
+        let parts = self.prove_shards(base, |shard, trie, resolver| {
+            let own = range_of(keys, shard..shard + 1, |key| key[0].into());
+            if own.is_empty() {
+                return Ok(ShardProof::NotNeeded);
+            }
+            let part = trie.prove_entry_part(own, resolver);
+            let part = part.map_err(update_error)?;
+            Ok(part.map_or(ShardProof::Impossible, ShardProof::Part))
+        })?;
+        let Some(parts) = parts else {
+            return Ok(None);
+        };
+        Ok(Some(self.top_levels.join_entry_parts(keys, parts)?))
+    }
+
+    /// Runs `prove` on each shard, on all cores. Returns what it returns for those that are needed, in
+    /// their order, or `None` if one of them can't be proved by itself.
+    fn prove_shards<T: Send>(
+        &mut self,
+        base: &Base,
+        prove: impl Fn(usize, &mut PartialTrie, &mut Resolver<'_>) -> Result<ShardProof<T>, StateError>
+        + Sync,
+    ) -> Result<Option<Vec<T>>, StateError> {
+        let task = |(number, shards): Part<'_>| {
+            let first = number * SHARDS_PER_READER;
+            let mut resolver = Resolver::new(base, ReadCause::Proof);
+            let mut parts = Vec::new();
+            for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
+                match prove(first + at, trie, &mut resolver)? {
+                    ShardProof::NotNeeded => {}
+                    ShardProof::Part(part) => parts.push(part),
+                    ShardProof::Impossible => return Ok(None),
+                }
+            }
+            hold(shards, first, resolver.taken());
+            Ok::<_, StateError>(Some(parts))
+        };
+        let tasks = self.par_parts(SHARDS_PER_READER);
+        let parts = pool::install(|| tasks.map(task).collect::<Result<Vec<_>, _>>())?;
+        let parts = parts.into_iter().collect::<Option<Vec<_>>>();
+        Ok(parts.map(|parts| parts.into_iter().flatten().collect()))
     }
 
     /// The shards in groups of `shards`.

@@ -149,7 +149,7 @@ impl Engine {
 
     /// The root of the trie after a block that is not in memory.
     fn root_of_old_state(self: &Arc<Self>, block: BlockId) -> Result<B256, StateError> {
-        match self.view_of(block) {
+        match self.trie_view_of(block) {
             Ok(view) => self.with_tries(&view, |tries, _| Ok(tries.root())),
             // No block may be refused for want of memory that another node has.
             Err(StateError::TooFar { .. }) => loop {

@@ -11,7 +11,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
 use cambium_snapshot::{Key, StateError};
-use cambium_trie::{PartialTrie, ProofTargets};
+use cambium_trie::{EntryProof, PartialTrie, ProofTargets};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
@@ -134,6 +134,20 @@ impl Engine {
         self.layers.move_to(&mut delta, view.block())?;
         let part = delta.extract_for_changes(keys, changes);
         part.map_err(as_bad_changes)
+    }
+
+    /// Proves entries of the state of `view` by their sorted keys: see
+    /// [`Delta::prove_entries`](crate::tries::delta::Delta::prove_entries).
+    pub(crate) fn prove_entries(
+        self: &Arc<Self>,
+        view: &View,
+        keys: &[B256],
+    ) -> Result<Option<EntryProof>, StateError> {
+        self.health.check()?;
+        self.catch_up()?;
+        let mut delta = self.delta_above(view)?;
+        self.layers.move_to(&mut delta, view.block())?;
+        delta.prove_entries(keys)
     }
 
     /// Locks the delta, and makes sure that the block of `view` has a layer while it is locked.

@@ -20,7 +20,9 @@ use crate::{
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, Changes, EntryValue, StoredValue};
 use cambium_snapshot::{EntryKey, StateError, pool};
-use cambium_trie::{PartialTrie, ProofTargets};
+use cambium_trie::{
+    Commitment, EntryProof, NoResolve, PartialTrie, ProofTargets, TrieError, UpdateError,
+};
 use rayon::prelude::*;
 use std::sync::{
     OnceLock,
@@ -178,6 +180,40 @@ impl Session {
             Some(part) => Ok(part),
             None => self.view.extract_for_changes(keys, changes),
         }
+    }
+
+    /// Proves what `reads` are before the block, and what is needed to compute the root after `changes`: see
+    /// [`verify_entry_update`](cambium_trie::verify_entry_update). Like
+    /// [`Session::extract_for_changes`], it uses the tries of [`Session::finish`].
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract_for_changes`], and [`StateError::WrongLeaf`] for changes of accounts.
+    pub fn prove_entry_update(
+        &self,
+        reads: &[B256],
+        changes: &Changes,
+    ) -> Result<EntryProof, StateError> {
+        let inner = &self.view.inner;
+        inner.refuse_layered("a witness of nodes")?;
+        inner.check_leaves(changes)?;
+        if let Commitment::Binary(_) = inner.options.commitment {
+            // The proof of all keys is enough for the update.
+            let changed = changes.accounts().iter().map(|change| change.path);
+            let mut keys: Vec<_> = reads.iter().copied().chain(changed).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            if let Some(proof) = inner.prove_entries(&self.view, &keys)? {
+                return Ok(proof);
+            }
+        }
+        let targets = reads.iter().map(|key| (*key, Vec::new())).collect();
+        let mut part = self.extract_for_changes(&ProofTargets::new(targets), changes)?;
+        part.prove_entry_update(reads, changes.accounts(), &mut NoResolve)
+            .map_err(|error| match error {
+                UpdateError::Resolve(missing) => TrieError::NoNode { path: missing.path }.into(),
+                UpdateError::Trie(error) => error.into(),
+            })
     }
 
     /// Computes the state root after `changes` on top of those of earlier calls. Receipts before

@@ -7,7 +7,7 @@ use super::{
 use crate::random;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Path};
-use cambium_state::View;
+use cambium_state::{LeafKind, View};
 use cambium_trie::{Lookup, ProofTargets};
 
 /// Views kept at a time.
@@ -105,6 +105,9 @@ impl EngineDriver {
             TestedCommitment::Entries(commitment) => {
                 return self.prove_entries(&view, commitment, random::entry_key(index), at);
             }
+            TestedCommitment::LayeredEntries { .. } => {
+                return self.prove_layered_entries(&view, random::entry_key(index), at);
+            }
         }
         let trie = view.extract(&keys);
         let trie = self.outcome(trie, at)?;
@@ -168,7 +171,7 @@ impl EngineDriver {
         at: &str,
     ) -> Result<(), Failed> {
         let model = self.known[&block].model.clone();
-        if let TestedCommitment::Entries(_) = self.params.commitment {
+        if self.params.commitment.leaves() == LeafKind::Entries {
             return self.compare_entries(view, &model, keys, at);
         }
         for _ in 0..keys {

@@ -19,13 +19,19 @@ pub enum TestedCommitment {
     },
     /// Entries of a key-value database, under `mpt` or a binary commitment.
     Entries(Commitment),
+    /// Entries of a key-value database, under `layered`.
+    LayeredEntries {
+        /// Blocks of an interval.
+        interval: u64,
+    },
 }
 
 impl TestedCommitment {
     /// The commitment of a database with these options.
     pub(crate) const fn of(options: &Options) -> Self {
         match (options.leaves, options.merge_interval_blocks) {
-            (LeafKind::Entries, _) => Self::Entries(options.commitment),
+            (LeafKind::Entries, Some(interval)) => Self::LayeredEntries { interval },
+            (LeafKind::Entries, None) => Self::Entries(options.commitment),
             (_, Some(interval)) => Self::Layered { interval },
             _ => Self::Mpt,
         }
@@ -35,9 +41,10 @@ impl TestedCommitment {
     pub(super) const fn options(self, options: Options) -> Options {
         match self {
             Self::Mpt => options,
-            Self::Layered { interval } => Options {
-                merge_interval_blocks: Some(interval),
-                ..options
+            Self::Layered { interval } => options.layered(interval),
+            Self::LayeredEntries { interval } => Options {
+                leaves: LeafKind::Entries,
+                ..options.layered(interval)
             },
             Self::Entries(commitment) => Options {
                 commitment,
@@ -50,16 +57,16 @@ impl TestedCommitment {
     /// What the database's leaves are.
     pub(super) const fn leaves(self) -> LeafKind {
         match self {
-            Self::Entries(_) => LeafKind::Entries,
-            _ => LeafKind::Accounts,
+            Self::Entries(_) | Self::LayeredEntries { .. } => LeafKind::Entries,
+            Self::Mpt | Self::Layered { .. } => LeafKind::Accounts,
         }
     }
 
     /// Number of newest blocks that a root depends on, besides the states before and after.
     pub(super) const fn blocks(self) -> u64 {
         match self {
-            Self::Layered { interval } => 2 * interval,
-            _ => 0,
+            Self::Layered { interval } | Self::LayeredEntries { interval } => 2 * interval,
+            Self::Mpt | Self::Entries(_) => 0,
         }
     }
 
@@ -73,7 +80,9 @@ impl TestedCommitment {
     pub(super) fn root(self, height: u64, blocks: &[LayeredBlock<'_>], state: &Model) -> B256 {
         match self {
             Self::Mpt => state.root(),
-            Self::Layered { interval } => layered_model_root(interval, height, blocks, state),
+            Self::Layered { interval } | Self::LayeredEntries { interval } => {
+                layered_model_root(interval, height, blocks, state)
+            }
             Self::Entries(commitment) => entries_root(commitment, state),
         }
     }

@@ -9,8 +9,9 @@ use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccountUpdate, Changes, EntryValue, Path};
 use cambium_state::{Session, View};
 use cambium_trie::{
-    Commitment, EntryWrite, LeafRange, LeafValue, Lookup, NoResolve, ProofTargets, ValueCommitment,
-    verify_entries, verify_entry_update,
+    Commitment, EMPTY_ROOT, EntryProof, EntryWrite, LayeredCommit, LeafRange, LeafValue, Lookup,
+    NoResolve, ProofTargets, ValueCommitment, verify_entries, verify_entry_range,
+    verify_entry_update, verify_layered_update,
 };
 use std::{num::NonZeroUsize, ops::ControlFlow};
 
@@ -115,6 +116,83 @@ impl EngineDriver {
         Ok(())
     }
 
+    /// An entry, and the range from it on, in proofs of three tries.
+    pub(super) fn prove_layered_entries(
+        &mut self,
+        view: &View,
+        key: B256,
+        at: &str,
+    ) -> Result<(), Failed> {
+        self.count("prove layered entries");
+        let hash = view.block().hash;
+        let known = &self.known[&hash];
+        let (model, root) = (known.model.clone(), known.root);
+        let committed = |value: &Bytes| ValueCommitment::of(Commitment::Layered, value);
+        let keys = [key, self.any_key(), self.any_key()];
+        let proof = self.outcome_at(hash, view.prove_layered_entries(&keys), at)?;
+        let shown = verify_entries(root, Commitment::Layered, &proof, &keys);
+        let expected = keys.map(|key| model.entries().get(&key).map(committed));
+        assert_eq!(shown, Ok(expected.to_vec()), "{at}: entries in a proof");
+        let limit = NonZeroUsize::new(7).expect("not zero");
+        let proved = view.prove_layered_entry_range(key, B256::repeat_byte(0xff), limit);
+        let proved = self.outcome_at(hash, proved, at)?;
+        let (first, last) = (proved.first, proved.last);
+        let shown = verify_entry_range(root, Commitment::Layered, &proved.proof, first, last);
+        let mut expected = model.entries().range(key..);
+        let first: Vec<_> = expected.by_ref().take(7).collect();
+        let first = first
+            .into_iter()
+            .map(|(key, value)| (*key, committed(value)));
+        assert_eq!(shown, Ok(first.collect()), "{at}: a range from {key} on");
+        let next = expected.next().map(|(key, _)| *key);
+        assert_eq!(proved.next, next, "{at}: behind a range from {key} on");
+        Ok(())
+    }
+
+    /// From a proof of what a block reads and writes follows the root after it.
+    pub(super) fn layered_entry_witness(
+        &mut self,
+        view: &View,
+        interval: u64,
+        changes: &Changes,
+        root: B256,
+        at: &str,
+    ) -> Result<(), Failed> {
+        self.count("layered witness");
+        let reads: Vec<_> = (0..20).map(|read| self.next_hash * 31 + read * 7).collect();
+        let reads = reads.into_iter();
+        let reads = reads.map(|index| random::entry_key(index % (self.params.accounts * 5 / 4)));
+        let reads: Vec<_> = reads.collect();
+        let committed = |value: &Bytes| ValueCommitment::of(Commitment::Layered, value);
+        let writes = entry_writes(changes, committed);
+        let keys = writes.iter().map(|(key, _)| key);
+        let keys: Vec<_> = reads.iter().chain(keys).copied().collect();
+        let hash = view.block().hash;
+        let proof = self.outcome_at(hash, view.prove_layered_entries(&keys), at)?;
+        let EntryProof::Layered(layers) = &proof else {
+            panic!("{at}: a proof of another commitment");
+        };
+        let mut block = LayeredCommit {
+            number: view.block().number + 1,
+            merge_interval: interval.try_into().expect("an interval of blocks"),
+            claimed_snapshot: None,
+        };
+        if block.begins_interval() && layers.roots.intermediate != EMPTY_ROOT {
+            let claimed = self.outcome_at(hash, view.next_snapshot_root(), at)?;
+            block.claimed_snapshot = claimed;
+        }
+        let before = view.state_root();
+        let shown = verify_layered_update(before, block, &proof, &reads, &writes);
+        let shown = shown.unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert_eq!(shown.root, root, "{at}: root by a witness");
+        let model = &self.known[&hash].model;
+        let expected = reads
+            .iter()
+            .map(|key| model.entries().get(key).map(committed));
+        assert!(shown.values.into_iter().eq(expected), "{at}: a witness");
+        Ok(())
+    }
+
     /// From a witness alone follows the root after the changes.
     pub(super) fn entry_witness(
         &mut self,
@@ -136,14 +214,7 @@ impl EngineDriver {
         let proof = part.prove_entry_update(&reads, changes.accounts(), &mut NoResolve);
         let proof = proof.unwrap_or_else(|error| panic!("{at}: {error}"));
         let committed = |value: &Bytes| ValueCommitment::of(commitment, value);
-        let writes = changes.accounts().iter().map(|change| {
-            let value = match &change.account {
-                AccountUpdate::Entry(EntryValue::Inline(value)) => Some(committed(value)),
-                _ => None,
-            };
-            (change.path, value)
-        });
-        let writes: Vec<EntryWrite> = writes.collect();
+        let writes = entry_writes(changes, committed);
         let before = session.view().state_root();
         let shown = verify_entry_update(before, commitment, &proof, &reads, &writes);
         let shown = shown.unwrap_or_else(|error| panic!("{at}: {error}"));
@@ -155,4 +226,19 @@ impl EngineDriver {
         assert!(shown.values.into_iter().eq(expected), "{at}: a witness");
         Ok(())
     }
+}
+
+/// Writes as a verifier is told of them.
+fn entry_writes(
+    changes: &Changes,
+    committed: impl Fn(&Bytes) -> ValueCommitment,
+) -> Vec<EntryWrite> {
+    let writes = changes.accounts().iter().map(|change| {
+        let value = match &change.account {
+            AccountUpdate::Entry(EntryValue::Inline(value)) => Some(committed(value)),
+            _ => None,
+        };
+        (change.path, value)
+    });
+    writes.collect()
 }

@@ -4,13 +4,12 @@
 //! file and how to repair it. If the device lost data that it had reported as durable, only a loss
 //! of the end of the log may go unnoticed.
 
-use super::{
-    commitment::TestedCommitment,
-    driver::{EngineDriver, Failed, options},
-};
+use super::driver::{EngineDriver, Failed, options};
 use crate::random;
 use alloy_primitives::B256;
-use cambium_state::{Db, Disk, Fault, FaultyDisk, RepairReport, StateError, View, repair};
+use cambium_state::{
+    Db, Disk, Fault, FaultyDisk, LeafKind, RepairReport, StateError, View, repair,
+};
 use std::{sync::Arc, thread, time::Duration};
 
 /// Files into which faults are injected.
@@ -281,7 +280,7 @@ impl EngineDriver {
     /// Checks that values are correct, or are reported as damaged.
     fn compare_where_readable(&mut self, view: &View, block: B256, at: &str) {
         let model = self.known[&block].model.clone();
-        if let TestedCommitment::Entries(_) = self.params.commitment {
+        if self.params.commitment.leaves() == LeafKind::Entries {
             return self.compare_readable_entries(view, &model, at);
         }
         for _ in 0..60 {

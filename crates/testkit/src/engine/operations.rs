@@ -174,6 +174,9 @@ impl EngineDriver {
                 TestedCommitment::Entries(commitment) => {
                     self.entry_witness(&session, commitment, &changes, root, at)?;
                 }
+                TestedCommitment::LayeredEntries { interval } => {
+                    self.layered_entry_witness(session.view(), interval, &changes, root, at)?;
+                }
             }
         }
         let staged = session.finish(changes, codes);

@@ -7,7 +7,7 @@ use cambium_state::{
     BlockMeta, Db, FaultyDisk, LeafKind, Loader, Options, Sealed, Session, StateError, View,
 };
 use cambium_testkit::{Random, TINY_FILES};
-use cambium_trie::{Commitment, LeafValue, PartialTrie, commit};
+use cambium_trie::{Commitment, EMPTY_ROOT, LeafValue, PartialTrie, commit, layered_root};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -109,7 +109,13 @@ pub(crate) fn create(disk: &FaultyDisk, options: Options, entries: &Entries) -> 
         loader.entry(*key, &value).unwrap();
     }
     let loaded = loader.finish(&mut |_| {}).unwrap();
-    assert_eq!(loaded.root(), root_of(options.commitment, entries));
+    let root = match options.commitment {
+        Commitment::Layered => {
+            layered_root(EMPTY_ROOT, EMPTY_ROOT, root_of(Commitment::Mpt, entries))
+        }
+        commitment => root_of(commitment, entries),
+    };
+    assert_eq!(loaded.root(), root);
     let meta = BlockMeta {
         id: BlockId::new(0, B256::with_last_byte(1)),
         parent: B256::ZERO,

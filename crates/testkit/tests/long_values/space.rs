@@ -137,6 +137,49 @@ fn segments_with_one_live_value_among_dead_ones_do_not_pile_up() {
 }
 
 #[test]
+fn under_layered_values_that_are_moved_change_no_root() {
+    let (len, blocks) = (2_000, 1_500);
+    let [tiny, large] = [
+        options(Commitment::Mpt).layered(2),
+        // Nothing is ever moved here.
+        Options {
+            memory_bytes: 256 << 20,
+            keep_blocks: None,
+            files: Options::default().files,
+            ..options(Commitment::Mpt).layered(2)
+        },
+    ];
+    let (disk, other_disk) = (FaultyDisk::new(7), FaultyDisk::new(8));
+    let db = create(&disk, tiny, &Entries::new());
+    let other = create(&other_disk, large, &Entries::new());
+    let mut expected = Entries::new();
+    for name in 1..=blocks {
+        let mut writes = BTreeMap::from([(key(0), Some(value_of(name, len)))]);
+        if name % 30 == 0 {
+            writes.insert(key(name), Some(value_of(name << 32, len)));
+        }
+        let roots = [&db, &other].map(|db| {
+            let sealed = seal(db.view().unwrap(), name, &writes).unwrap();
+            let root = sealed.view().unwrap().state_root();
+            sealed.commit().unwrap();
+            root
+        });
+        assert_eq!(roots[0], roots[1], "block {name}");
+        if name % BLOCKS_PER_MERGE == 0 {
+            db.flush(0).unwrap();
+        }
+        expected.extend(writes.into_iter().filter_map(|(key, it)| Some((key, it?))));
+    }
+    let moved = [&db, &other].map(|db| db.counters().values_moved);
+    assert!(moved[0] > 20 && moved[1] == 0, "{moved:?}");
+    let keys: Vec<_> = expected.keys().copied().collect();
+    for db in [db, other] {
+        assert_reads(&db.view().unwrap(), &keys, &expected, "after moves");
+        assert_eq!(db.check(&mut |_| {}).unwrap().damage, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn while_all_blocks_are_kept_no_value_is_moved_or_removed() {
     let options = Options {
         keep_blocks: None,

@@ -30,5 +30,6 @@ mod verify;
 mod update;
 
 pub use error::BinaryProofError;
+pub use prove::ProofPart;
 pub(crate) use prove::lone_leaves;
 pub use tree::BinaryProof;

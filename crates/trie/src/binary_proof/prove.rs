@@ -11,7 +11,7 @@ use crate::{
     hasher::{Hasher, Pair},
     partial::PartialTrie,
 };
-use alloc::vec::Vec;
+use alloc::vec::{self, Vec};
 use alloy_primitives::B256;
 use cambium_primitives::Path;
 
@@ -27,20 +27,29 @@ impl BinaryProof {
         hasher: &dyn Hasher,
         keys: &[B256],
     ) -> Result<Self, Missing> {
-        let mut prover = Prover {
-            trie,
-            hasher,
-            levels: Vec::new(),
-            folds: Vec::new(),
-        };
-        prover.node(trie.root, 0, keys)?;
-        prover.hash_folds();
+        Self::join(trie, hasher, keys, Vec::new())
+    }
+
+    /// Proves the same from the top levels of a trie, and from `parts` of its shards in the order of their
+    /// paths: one for each shard with keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] if the way to a key leads into a blinded subtrie of which there is no part.
+    pub(crate) fn join(
+        top_levels: &PartialTrie,
+        hasher: &dyn Hasher,
+        keys: &[B256],
+        parts: Vec<ProofPart>,
+    ) -> Result<Self, Missing> {
+        let levels = levels_of(top_levels, hasher, keys, parts)?;
+        let count = |len: fn(&Level) -> usize| levels.iter().map(len).sum();
         let mut proof = Self {
-            kinds: Vec::new(),
-            hashes: Vec::new(),
-            leaves: Vec::new(),
+            kinds: Vec::with_capacity(count(|level| level.kinds.len())),
+            hashes: Vec::with_capacity(count(|level| level.hashes.len())),
+            leaves: Vec::with_capacity(count(|level| level.leaves.len())),
         };
-        for level in prover.levels {
+        for level in levels {
             proof.kinds.extend(level.kinds);
             proof.hashes.extend(level.hashes);
             proof.leaves.extend(level.leaves);
@@ -49,12 +58,62 @@ impl BinaryProof {
     }
 }
 
+/// The part of a proof that comes from one shard of a trie, whose root is an inner node.
+pub struct ProofPart {
+    base: Path,
+    /// The levels from the root of the shard down.
+    levels: Vec<Level>,
+}
+
+impl ProofPart {
+    /// Proves `keys`, sorted and unique, from a shard: see [`BinaryProof::of`].
+    pub(crate) fn of(
+        shard: &PartialTrie,
+        hasher: &dyn Hasher,
+        keys: &[B256],
+    ) -> Result<Self, Missing> {
+        let mut levels = levels_of(shard, hasher, keys, Vec::new())?;
+        levels.drain(..4 * shard.base.len());
+        Ok(Self {
+            base: shard.base,
+            levels,
+        })
+    }
+}
+
+/// Returns the levels of a proof of `keys` from `trie`, and from `parts` where it is blinded.
+fn levels_of(
+    trie: &PartialTrie,
+    hasher: &dyn Hasher,
+    keys: &[B256],
+    parts: Vec<ProofPart>,
+) -> Result<Vec<Level>, Missing> {
+    let mut prover = Prover {
+        trie,
+        hasher,
+        parts: parts.into_iter(),
+        levels: Vec::new(),
+        folds: Vec::new(),
+    };
+    prover.node(trie.root, 4 * trie.base.len(), keys)?;
+    prover.hash_folds();
+    Ok(prover.levels)
+}
+
 /// One level of the proof, from left to right.
 #[derive(Default)]
 struct Level {
     kinds: Vec<Kind>,
     hashes: Vec<B256>,
     leaves: Vec<ProofLeaf>,
+}
+
+impl Level {
+    fn append(&mut self, mut right: Self) {
+        self.kinds.append(&mut right.kinds);
+        self.hashes.append(&mut right.hashes);
+        self.leaves.append(&mut right.leaves);
+    }
 }
 
 /// A blinded node that is to be computed from children of a branch.
@@ -107,16 +166,22 @@ impl<'a> Children<'a> {
 struct Prover<'a> {
     trie: &'a PartialTrie,
     hasher: &'a dyn Hasher,
+    /// Parts of shards that the walk has not come to.
+    parts: vec::IntoIter<ProofPart>,
     levels: Vec<Level>,
     folds: Vec<Fold>,
 }
 
 impl Prover<'_> {
-    fn put(&mut self, depth: usize, kind: Kind) -> &mut Level {
+    fn level(&mut self, depth: usize) -> &mut Level {
         if self.levels.len() <= depth {
             self.levels.resize_with(depth + 1, Level::default);
         }
-        let level = &mut self.levels[depth];
+        &mut self.levels[depth]
+    }
+
+    fn put(&mut self, depth: usize, kind: Kind) -> &mut Level {
+        let level = self.level(depth);
         level.kinds.push(kind);
         level
     }
@@ -154,7 +219,8 @@ impl Prover<'_> {
         }
     }
 
-    /// Adds the leaf at `link`, whose path in the trie is `path`, at depth `depth`.
+    /// Adds the leaf at `link`, whose path in the trie is `path`, at depth `depth`; or, where the trie is
+    /// blinded, the part from the shard there.
     fn leaf(&mut self, link: Link, path: &Path, depth: usize) -> Result<(), Missing> {
         match link.id() {
             NodeId::Entry(index) => {
@@ -165,10 +231,17 @@ impl Prover<'_> {
                 self.put(depth, Kind::Leaf).leaves.push(leaf);
                 Ok(())
             }
-            NodeId::Stub(index) => Err(Missing {
-                path: *path,
-                node: self.trie.arena.stubs[index].node,
-            }),
+            NodeId::Stub(index) => {
+                let part = self.parts.next().filter(|part| part.base == *path);
+                let part = part.ok_or(Missing {
+                    path: *path,
+                    node: self.trie.arena.stubs[index].node,
+                })?;
+                for (below, level) in part.levels.into_iter().enumerate() {
+                    self.level(depth + below).append(level);
+                }
+                Ok(())
+            }
             _ => panic!("{link:?} is no node of a binary trie"),
         }
     }

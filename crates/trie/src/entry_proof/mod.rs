@@ -5,6 +5,9 @@
 //! EntryProof  -> verify_entries  verify_entry_range  verify_entry_update     a root and keys alone
 //! ```
 //!
+//! Under `layered` a [`LayeredEntryProver`] proves keys and ranges, and [`verify_layered_update`] verifies
+//! a commit: its root depends on where in an interval it is.
+//!
 //! A proof shows what a leaf commits to ([`ValueCommitment`](crate::ValueCommitment)), not the value.
 //! Whoever has the value compares the two. A proof has nothing that its keys, range or writes do not
 //! need: it is refused for any others.
@@ -12,11 +15,16 @@
 mod error;
 mod proof;
 mod mpt;
+mod layers;
 mod prove;
+mod layered_prove;
 mod verify;
+mod layered_update;
 
 pub use error::EntryProofError;
-pub use proof::{ENTRY_PROOF_BYTES_MAX, EntryProof};
+pub use layered_prove::LayeredEntryProver;
+pub use layered_update::{LayeredCommit, ProvedLayeredUpdate, verify_layered_update};
+pub use proof::{ENTRY_PROOF_BYTES_MAX, EntryProof, LayeredEntryProof};
 pub use prove::ProvedRange;
 pub use verify::{
     EntryWrite, ProvedUpdate, verify_entries, verify_entry_range, verify_entry_update,

@@ -1,14 +1,14 @@
-//! Entries from the nodes of a Merkle Patricia trie.
+//! Entries from the nodes of a Merkle Patricia trie: a state's, or an upper trie of `layered`.
 
 use super::error::EntryProofError;
 use crate::{
+    arena::NodeId,
     commitment::Commitment,
     error::{Missing, UpdateError},
     extract::ProofTargets,
-    graft::LeafValue,
     hash::commit,
     multiproof::{MultiProof, MultiProofError},
-    partial::{Lookup, PartialTrie},
+    partial::PartialTrie,
     range::LeafRange,
     resolve::NoResolve,
     rlp::stored_nowhere,
@@ -32,10 +32,42 @@ pub(super) fn targets(keys: impl IntoIterator<Item = B256>) -> ProofTargets {
 
 impl<'a> Nodes<'a> {
     pub(super) fn new(root: B256, proof: &'a MultiProof) -> Result<Self, MultiProofError> {
-        let (trie, surplus) = PartialTrie::from_entry_witness(root, &proof.nodes)?;
+        Self::of(proof, PartialTrie::from_entry_witness(root, &proof.nodes)?)
+    }
+
+    /// The nodes of an upper trie, whose leaves may be tombstones.
+    pub(super) fn of_upper(root: B256, proof: &'a MultiProof) -> Result<Self, MultiProofError> {
+        let unfolded = PartialTrie::from_upper_entry_witness(root, &proof.nodes)?;
+        Self::of(proof, unfolded)
+    }
+
+    fn of(
+        proof: &'a MultiProof,
+        (trie, surplus): (PartialTrie, usize),
+    ) -> Result<Self, MultiProofError> {
         match surplus {
             0 => Ok(Self { proof, trie }),
             surplus => Err(MultiProofError::Surplus { surplus }),
+        }
+    }
+
+    /// The trie, of which everything that the proof lacks is blinded.
+    pub(super) fn into_trie(self) -> PartialTrie {
+        self.trie
+    }
+
+    /// Returns the leaf of a key: `None` if there is none, `Some(None)` for a tombstone.
+    pub(super) fn find(&self, key: &B256) -> Result<Option<Option<EntryValue>>, MultiProofError> {
+        match self.trie.walk(self.trie.root, &key.0, 0) {
+            (NodeId::Stub(_), depth) => {
+                let path = Path::account(key);
+                Err(MultiProofError::Incomplete { path, depth })
+            }
+            (NodeId::Entry(index), _) => {
+                let node = &self.trie.arena.entries[index];
+                Ok(Some((!node.is_tombstone).then(|| node.value.clone())))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -43,14 +75,7 @@ impl<'a> Nodes<'a> {
         &self,
         keys: &[B256],
     ) -> Result<Vec<Option<ValueCommitment>>, MultiProofError> {
-        let read = |key| {
-            let path = Path::account(key);
-            match self.trie.lookup(&path) {
-                Lookup::Stub { depth, .. } => Err(MultiProofError::Incomplete { path, depth }),
-                Lookup::Entry(value) => Ok(Some(commitment_to(&value))),
-                _ => Ok(None),
-            }
-        };
+        let read = |key| Ok(self.find(key)?.flatten().as_ref().map(commitment_to));
         keys.iter().map(read).collect()
     }
 
@@ -63,23 +88,28 @@ impl<'a> Nodes<'a> {
     }
 
     /// Returns an error if the proof has nodes that reading `keys` does not need.
-    pub(super) fn check_keys(mut self, keys: &[B256]) -> Result<(), EntryProofError> {
+    pub(super) fn check_keys(&mut self, keys: &[B256]) -> Result<(), EntryProofError> {
         let keys = targets(keys.iter().copied());
         let needed = self.trie.extract(&keys, &mut NoResolve).map_err(refused)?;
         Ok(self.check_needed(&needed)?)
     }
 
-    /// Returns the entries of a range, of which the proof leaves out none.
+    /// Returns the leaves of a range, `None` for tombstones. The proof leaves out none of them, and has
+    /// nothing that the range does not need.
     pub(super) fn read_range(
-        &self,
-        range: &LeafRange,
-    ) -> Result<Vec<(B256, ValueCommitment)>, MultiProofError> {
-        let leaves = self.trie.leaves(range).map_err(incomplete)?;
-        let entries = leaves.into_iter().filter_map(|(key, value)| match value {
-            LeafValue::Entry(value) => Some((key, commitment_to(&value))),
-            _ => None,
-        });
-        Ok(entries.collect())
+        &mut self,
+        first: B256,
+        last: B256,
+    ) -> Result<Vec<(B256, Option<EntryValue>)>, EntryProofError> {
+        let range = LeafRange::accounts(first, last);
+        let leaves = self.trie.leaves(&range).map_err(incomplete)?;
+        let mut keys: Vec<_> = leaves.into_iter().map(|(key, _)| key).collect();
+        let leaf = |key: &B256| Ok(self.find(key)?.map(|value| (*key, value)));
+        let found = keys.iter().filter_map(|key| leaf(key).transpose());
+        let found = found.collect::<Result<Vec<_>, MultiProofError>>()?;
+        keys.extend([first, last]);
+        self.check_keys(&keys)?;
+        Ok(found)
     }
 
     /// Returns the root after writes. Refuses nodes that reading `keys` and the writes do not need.
@@ -101,11 +131,12 @@ impl<'a> Nodes<'a> {
     }
 }
 
-fn commitment_to(value: &EntryValue) -> ValueCommitment {
+pub(super) fn commitment_to(value: &EntryValue) -> ValueCommitment {
     ValueCommitment::of_entry(Commitment::Mpt, value)
 }
 
-fn change((key, value): &(B256, Option<ValueCommitment>)) -> AccountDiff {
+/// The change of an entry, whose value is known by what its leaf commits to.
+pub(super) fn change((key, value): &(B256, Option<ValueCommitment>)) -> AccountDiff {
     let account = match value {
         None => AccountUpdate::Delete,
         Some(ValueCommitment::Value(bytes)) => {

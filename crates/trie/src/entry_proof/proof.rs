@@ -1,7 +1,7 @@
 //! A proof of entries, and its encoding.
 
-use crate::{binary_proof::BinaryProof, multiproof::MultiProof};
-use alloc::vec::Vec;
+use crate::{binary_proof::BinaryProof, multiproof::MultiProof, upper::LayeredRoots};
+use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::Bytes;
 use cambium_keccak::Batch;
 use cambium_primitives::{DecodeError, Reader, put_varint};
@@ -16,11 +16,29 @@ pub enum EntryProof {
     Mpt(MultiProof),
     /// Part of a binary trie.
     Binary(BinaryProof),
+    /// Nodes of the three tries of the `layered` commitment.
+    Layered(Box<LayeredEntryProof>),
+}
+
+/// A proof of entries under the `layered` commitment: nodes of three Merkle Patricia tries. A trie in
+/// which nothing has to be looked up has no nodes here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayeredEntryProof {
+    /// The roots of the tries, to which the root of the database commits.
+    pub roots: LayeredRoots,
+    /// Nodes of the delta, on the paths of all keys.
+    pub delta: MultiProof,
+    /// Nodes of the intermediate trie, on the paths of keys about which the delta says nothing. Of a
+    /// range, all are on paths of all tries.
+    pub intermediate: MultiProof,
+    /// Nodes of the snapshot, on the paths of the rest.
+    pub snapshot: MultiProof,
 }
 
 /// First byte of an encoded proof.
 const MPT: u8 = 1;
 const BINARY: u8 = 2;
+const LAYERED: u8 = 3;
 /// Nodes that are hashed at once to check their order.
 const BATCH_NODES: usize = 512;
 
@@ -37,20 +55,38 @@ impl EntryProof {
     /// |---|---|---|
     /// | 0 | 1 | 2: part of a binary trie |
     /// | 1 | L | the part, as [`BinaryProof::encode_to`] encodes it |
+    ///
+    /// | offset | size | meaning |
+    /// |---|---|---|
+    /// | 0 | 1 | 3: nodes of the three tries of `layered` |
+    /// | 1 | 96 | roots of delta, intermediate trie and snapshot |
+    /// | 97 | N | nodes of the delta: number, and each node, as above |
+    /// | ... | N | nodes of the intermediate trie |
+    /// | ... | N | nodes of the snapshot |
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
             Self::Mpt(proof) => {
                 out.push(MPT);
-                put_varint(&mut out, proof.nodes.len() as u64);
-                for node in &proof.nodes {
-                    put_varint(&mut out, node.len() as u64);
-                    out.extend_from_slice(node);
-                }
+                encode_nodes(proof, &mut out);
             }
             Self::Binary(proof) => {
                 out.push(BINARY);
                 proof.encode_to(&mut out);
+            }
+            Self::Layered(proof) => {
+                out.push(LAYERED);
+                let LayeredRoots {
+                    delta,
+                    intermediate,
+                    snapshot,
+                } = proof.roots;
+                for root in [delta, intermediate, snapshot] {
+                    out.extend_from_slice(root.as_slice());
+                }
+                for nodes in [&proof.delta, &proof.intermediate, &proof.snapshot] {
+                    encode_nodes(nodes, &mut out);
+                }
             }
         }
         out
@@ -78,16 +114,41 @@ impl EntryProof {
                     offset: error.offset + 1,
                     ..error
                 }),
+            LAYERED => {
+                let roots = LayeredRoots {
+                    delta: reader.b256()?,
+                    intermediate: reader.b256()?,
+                    snapshot: reader.b256()?,
+                };
+                let mut nodes = || decode_nodes(&mut reader).map(|nodes| MultiProof { nodes });
+                let proof = LayeredEntryProof {
+                    roots,
+                    delta: nodes()?,
+                    intermediate: nodes()?,
+                    snapshot: nodes()?,
+                };
+                reader.finish()?;
+                Ok(Self::Layered(Box::new(proof)))
+            }
             _ => Err(reader.error("unknown kind of proof")),
         }
     }
 
-    /// Returns `mpt` or `binary`.
+    /// Returns `mpt`, `binary` or `layered`.
     pub(super) const fn commitment_name(&self) -> &'static str {
         match self {
             Self::Mpt(_) => "mpt",
             Self::Binary(_) => "binary",
+            Self::Layered(_) => "layered",
         }
+    }
+}
+
+fn encode_nodes(proof: &MultiProof, out: &mut Vec<u8>) {
+    put_varint(out, proof.nodes.len() as u64);
+    for node in &proof.nodes {
+        put_varint(out, node.len() as u64);
+        out.extend_from_slice(node);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::{mpt::targets, proof::EntryProof};
 use crate::{
-    binary_proof::BinaryProof,
+    binary_proof::{BinaryProof, ProofPart},
     commitment::Commitment,
-    error::{TrieError, UpdateError},
+    error::{Missing, TrieError, UpdateError},
     multiproof::MultiProof,
+    node_ref::NodeKind,
     partial::PartialTrie,
     range::LeafRange,
     resolve::Resolve,
@@ -41,9 +42,61 @@ impl PartialTrie {
         resolver: &mut R,
     ) -> Result<EntryProof, UpdateError<R::Error>> {
         self.check_base()?;
-        let keys = targets(keys.iter().copied());
-        let part = self.extract(&keys, resolver)?;
-        Ok(part.entry_proof(keys.accounts().iter().map(|(key, _)| *key))?)
+        match self.commitment {
+            Commitment::Mpt | Commitment::Layered => {
+                let part = self.extract(&targets(keys.iter().copied()), resolver)?;
+                Ok(part.entry_proof([])?)
+            }
+            Commitment::Binary(_) => {
+                let keys = sorted(keys.iter().copied());
+                self.load_entries(&keys, resolver)?;
+                Ok(self.entry_proof(keys)?)
+            }
+        }
+    }
+
+    /// Proves `keys` in a shard, the subtrie at the trie's base, for [`PartialTrie::join_entry_parts`].
+    /// Loads absent subtries. Returns `None` if the commitment is not [`Commitment::Binary`], or if the
+    /// root of the shard is no branch, so that a look-up may end in another shard.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a key is outside the shard or loading fails.
+    pub fn prove_entry_part<R: Resolve>(
+        &mut self,
+        keys: &[B256],
+        resolver: &mut R,
+    ) -> Result<Option<ProofPart>, UpdateError<R::Error>> {
+        let Commitment::Binary(hasher) = self.commitment else {
+            return Ok(None);
+        };
+        if self.kind(self.root) != Some(NodeKind::Branch) {
+            return Ok(None);
+        }
+        let keys = sorted(keys.iter().copied());
+        self.load_entries(&keys, resolver)?;
+        let part = ProofPart::of(self, hasher, &keys);
+        Ok(Some(part.map_err(no_node)?))
+    }
+
+    /// Joins the proofs of shards to one of the whole trie, whose top levels these are. `parts` are in
+    /// the order of the shards: one for each that has some of `keys`. It proves what
+    /// [`PartialTrie::prove_entries`] does for the same keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the commitment is not [`Commitment::Binary`], or a part is missing.
+    pub fn join_entry_parts(
+        &self,
+        keys: &[B256],
+        parts: Vec<ProofPart>,
+    ) -> Result<EntryProof, TrieError> {
+        let Commitment::Binary(hasher) = self.commitment else {
+            return Err(TrieError::NoNode { path: self.base });
+        };
+        let keys = sorted(keys.iter().copied());
+        let proof = BinaryProof::join(self, hasher, &keys, parts);
+        Ok(EntryProof::Binary(proof.map_err(no_node)?))
     }
 
     /// Proves the entries from `first` to `last`, both included, `limit` of them at most, and that
@@ -94,7 +147,7 @@ impl PartialTrie {
     ) -> Result<EntryProof, UpdateError<R::Error>> {
         let keys = reads.iter().copied();
         match self.commitment {
-            Commitment::Mpt => {
+            Commitment::Mpt | Commitment::Layered => {
                 self.check_base()?;
                 let part = self.extract_for_changes(&targets(keys), writes, resolver)?;
                 Ok(part.entry_proof([])?)
@@ -113,12 +166,8 @@ impl PartialTrie {
                 nodes: self.witness_nodes(),
             }));
         };
-        let mut keys: Vec<_> = keys.into_iter().collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let proof = BinaryProof::of(self, hasher, &keys);
-        let proof = proof.map_err(|missing| TrieError::NoNode { path: missing.path })?;
-        Ok(EntryProof::Binary(proof))
+        let proof = BinaryProof::of(self, hasher, &sorted(keys));
+        Ok(EntryProof::Binary(proof.map_err(no_node)?))
     }
 
     /// A proof begins at the root of the whole trie.
@@ -131,4 +180,16 @@ impl PartialTrie {
             }),
         }
     }
+}
+
+/// Keys in ascending order, each once.
+fn sorted(keys: impl IntoIterator<Item = B256>) -> Vec<B256> {
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn no_node(missing: Missing) -> TrieError {
+    TrieError::NoNode { path: missing.path }
 }

@@ -1,7 +1,12 @@
 //! Verifying proofs of entries against a root.
 
-use super::{error::EntryProofError, mpt::Nodes, proof::EntryProof};
-use crate::{commitment::Commitment, range::LeafRange, value_commitment::ValueCommitment};
+use super::{
+    error::EntryProofError,
+    layers::Layers,
+    mpt::{Nodes, commitment_to},
+    proof::EntryProof,
+};
+use crate::{commitment::Commitment, value_commitment::ValueCommitment};
 use alloc::vec::Vec;
 use alloy_primitives::B256;
 
@@ -60,10 +65,13 @@ pub fn verify_entries(
 ) -> Result<Vec<Option<ValueCommitment>>, EntryProofError> {
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
-            let nodes = Nodes::new(root, proof)?;
+            let mut nodes = Nodes::new(root, proof)?;
             let values = nodes.read(keys)?;
             nodes.check_keys(keys)?;
             Ok(values)
+        }
+        (Commitment::Layered, EntryProof::Layered(proof)) => {
+            Ok(Layers::new(root, proof)?.read(keys)?.of(keys))
         }
         (Commitment::Binary(hasher), EntryProof::Binary(proof)) => {
             Ok(hashes(proof.verify(root, hasher, keys)?))
@@ -91,11 +99,14 @@ pub fn verify_entry_range(
     }
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
-            let nodes = Nodes::new(root, proof)?;
-            let entries = nodes.read_range(&LeafRange::accounts(first, last))?;
-            let keys = entries.iter().map(|(key, _)| *key);
-            nodes.check_keys(&keys.chain([first, last]).collect::<Vec<_>>())?;
-            Ok(entries)
+            let entries = Nodes::new(root, proof)?
+                .read_range(first, last)?
+                .into_iter();
+            let value = |(key, value): (B256, Option<_>)| Some((key, commitment_to(&value?)));
+            Ok(entries.filter_map(value).collect())
+        }
+        (Commitment::Layered, EntryProof::Layered(proof)) => {
+            Layers::new(root, proof)?.read_range(first, last)
         }
         (Commitment::Binary(hasher), EntryProof::Binary(proof)) => {
             let entries = proof.verify_range(root, hasher, first, last)?.into_iter();
@@ -114,7 +125,8 @@ pub fn verify_entry_range(
 ///
 /// Returns an error if the proof is of another commitment or root, does not show one of the keys, or has
 /// anything that no read or write needs; or if `writes` are not sorted, or the trie cannot commit to one of their
-/// values.
+/// values. Under [`Commitment::Layered`] it always does, since the root depends on where the commit is in its
+/// interval: [`verify_layered_update`](crate::verify_layered_update) takes that besides.
 pub fn verify_entry_update(
     root: B256,
     commitment: Commitment,
@@ -122,17 +134,10 @@ pub fn verify_entry_update(
     reads: &[B256],
     writes: &[EntryWrite],
 ) -> Result<ProvedUpdate, EntryProofError> {
-    if let Some(two) = writes.windows(2).find(|two| two[0].0 >= two[1].0) {
-        return Err(EntryProofError::Unsorted { key: two[1].0 });
+    if commitment == Commitment::Layered {
+        return Err(EntryProofError::NeedsNumber);
     }
-    for (key, value) in writes {
-        if value.as_ref().is_some_and(|value| !value.fits(commitment)) {
-            return Err(EntryProofError::Value {
-                key: *key,
-                commitment: name_of(commitment),
-            });
-        }
-    }
+    check_writes(commitment, writes)?;
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
             let nodes = Nodes::new(root, proof)?;
@@ -158,6 +163,25 @@ pub fn verify_entry_update(
     }
 }
 
+/// Checks that writes are sorted, and that leaves can commit to their values.
+pub(super) fn check_writes(
+    commitment: Commitment,
+    writes: &[EntryWrite],
+) -> Result<(), EntryProofError> {
+    if let Some(two) = writes.windows(2).find(|two| two[0].0 >= two[1].0) {
+        return Err(EntryProofError::Unsorted { key: two[1].0 });
+    }
+    for (key, value) in writes {
+        if value.as_ref().is_some_and(|value| !value.fits(commitment)) {
+            return Err(EntryProofError::Value {
+                key: *key,
+                commitment: name_of(commitment),
+            });
+        }
+    }
+    Ok(())
+}
+
 fn hashes(values: Vec<Option<B256>>) -> Vec<Option<ValueCommitment>> {
     let values = values.into_iter();
     values
@@ -168,11 +192,13 @@ fn hashes(values: Vec<Option<B256>>) -> Vec<Option<ValueCommitment>> {
 const fn name_of(commitment: Commitment) -> &'static str {
     match commitment {
         Commitment::Mpt => "mpt",
+        Commitment::Layered => "layered",
         Commitment::Binary(_) => "binary",
     }
 }
 
-fn of_another(commitment: Commitment, proof: &EntryProof) -> EntryProofError {
+/// The error for a proof of another commitment.
+pub(super) fn of_another(commitment: Commitment, proof: &EntryProof) -> EntryProofError {
     EntryProofError::Commitment {
         expected: name_of(commitment),
         got: proof.commitment_name(),

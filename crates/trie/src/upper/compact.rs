@@ -4,7 +4,7 @@
 //! Decoded bytes are untrusted. Whether a decoded trie has a certain root is for its hash to say;
 //! here it is made sure that its nodes have only one reading: an inlined node is exactly one node.
 
-use super::leaf::{Fields, Leaf};
+use super::leaf::{AccountLeaf, Fields};
 use crate::{
     arena::{Key, Link, NodeId, bits, nibble, truncated},
     node_ref::{NodeKind, NodeRef, Stub},
@@ -104,7 +104,7 @@ fn put_node(trie: &PartialTrie, leaves: Leaves, link: Link, depth: usize, out: &
             match leaves {
                 Leaves::State => trie.arena.account(index).encode_to(out),
                 Leaves::Upper => {
-                    let leaf = Leaf::at(trie, index);
+                    let leaf = AccountLeaf::at(trie, index);
                     out.push(leaf.mark());
                     match leaf.fields() {
                         Fields::Kept => {}
@@ -270,7 +270,7 @@ impl Decoder<'_, '_> {
     fn upper_leaf(&mut self, key: Key, depth: usize) -> Result<Link, DecodeError> {
         let mark = self.reader.u8()?;
         let mut fields = Ok(Account::default());
-        let leaf = Leaf::of_mark(mark, || {
+        let leaf = AccountLeaf::of_mark(mark, || {
             fields = Account::decode_from(self.reader);
             fields.clone().ok()
         });

@@ -3,7 +3,7 @@
 
 use super::{
     layer::UpperTrie,
-    leaf::{Fields, Leaf},
+    leaf::{AccountLeaf, Fields},
 };
 use crate::{
     arena::Link,
@@ -76,7 +76,7 @@ impl Descent {
     pub(crate) fn pass_upper(&mut self, layer: &UpperTrie) -> Result<(), Hidden> {
         for target in self.0.iter_mut().filter(|target| !target.is_found()) {
             let path = target.path;
-            let found = layer.find_leaf(&path).map_err(|depth| Hidden {
+            let found = layer.find_account(&path).map_err(|depth| Hidden {
                 path: Path::account(&path),
                 depth,
             })?;
@@ -129,7 +129,12 @@ impl Descent {
 }
 
 impl Target {
-    fn pass_leaf(&mut self, layer: &UpperTrie, leaf: &Leaf, slots: Link) -> Result<(), Hidden> {
+    fn pass_leaf(
+        &mut self,
+        layer: &UpperTrie,
+        leaf: &AccountLeaf,
+        slots: Link,
+    ) -> Result<(), Hidden> {
         let path = self.path;
         match leaf.fields() {
             Fields::Kept => {}

@@ -1,6 +1,6 @@
 //! Upper tries: net changes of blocks are merged into them and taken out again.
 
-use super::leaf::{Fields, Leaf, LeafEdit, SlotEdit};
+use super::leaf::{AccountLeaf, Fields, Leaf, LeafEdit, SlotEdit, UpperKind};
 use crate::{
     apply::Context,
     arena::{Link, NodeId},
@@ -8,12 +8,14 @@ use crate::{
     extract::ProofTargets,
     hash::{Spread, commit_with},
     partial::PartialTrie,
+    range::LeafRange,
     resolve::NoResolve,
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, EntryValue, Path};
+use core::num::NonZeroUsize;
 
 /// The net changes of consecutive blocks, as a trie: the delta or the intermediate trie of the
 /// `layered` commitment.
@@ -38,6 +40,7 @@ use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 #[derive(Clone, Debug)]
 pub struct UpperTrie {
     trie: PartialTrie,
+    kind: UpperKind,
 }
 
 /// Error of [`UpperTrie::merge`].
@@ -70,7 +73,10 @@ impl UpperReverts {
     /// Memory of the reverts, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let slots = self.0.iter().map(|edit| edit.slots.capacity());
-        self.0.capacity() * size_of::<LeafEdit>() + slots.sum::<usize>() * size_of::<SlotEdit>()
+        let values = self.0.iter().filter_map(|edit| edit.leaf.as_ref());
+        self.0.capacity() * size_of::<LeafEdit>()
+            + slots.sum::<usize>() * size_of::<SlotEdit>()
+            + values.map(Leaf::value_bytes).sum::<usize>()
     }
 }
 
@@ -81,16 +87,25 @@ impl Default for UpperTrie {
 }
 
 impl UpperTrie {
-    /// Creates the trie of no changes.
+    /// Creates the trie of no changes of accounts and slots.
     pub fn new() -> Self {
-        Self {
-            trie: PartialTrie::new(Path::EMPTY),
-        }
+        Self::from_trie(PartialTrie::new(Path::EMPTY), UpperKind::Accounts)
+    }
+
+    /// Creates the trie of no changes of entries of a key-value database.
+    pub fn of_entries() -> Self {
+        Self::from_trie(PartialTrie::new(Path::EMPTY), UpperKind::Entries)
+    }
+
+    /// Creates the trie of no changes, with leaves of the same kind.
+    #[must_use]
+    pub fn new_like(&self) -> Self {
+        Self::from_trie(PartialTrie::new(Path::EMPTY), self.kind)
     }
 
     /// An upper trie that may be blinded in part, whose leaves were checked.
-    pub(crate) const fn from_trie(trie: PartialTrie) -> Self {
-        Self { trie }
+    pub(crate) const fn from_trie(trie: PartialTrie, kind: UpperKind) -> Self {
+        Self { trie, kind }
     }
 
     /// The trie.
@@ -113,8 +128,8 @@ impl UpperTrie {
     ///
     /// # Errors
     ///
-    /// An error if the changes are not sorted and unique, or set slots of an account that the layer
-    /// has deleted. The trie is unchanged.
+    /// An error if the changes are not sorted and unique, set slots of an account that the layer has
+    /// deleted, or are of the other kind of leaves. The trie is unchanged.
     ///
     /// # Panics
     ///
@@ -125,13 +140,14 @@ impl UpperTrie {
         let mut reverts = Vec::with_capacity(net.len());
         for change in net {
             let found = self.leaf(&change.path);
-            let before = found.map(|(leaf, _)| leaf);
-            let slots = found.map_or(Link::EMPTY, |(_, slots)| slots);
-            let after = Leaf::after(before.as_ref(), change).ok_or(TrieError::NoAccount {
-                path: Path::account(&change.path),
-            })?;
+            let (before, slots) =
+                found.map_or((None, Link::EMPTY), |(leaf, slots)| (Some(leaf), slots));
+            let after =
+                Leaf::after(self.kind, before.as_ref(), change).ok_or(TrieError::NoAccount {
+                    path: Path::account(&change.path),
+                })?;
             let clear = change.wipe || change.account == AccountUpdate::Delete;
-            let old_slots = match (before, clear) {
+            let old_slots = match (&before, clear) {
                 (None, _) => Vec::new(),
                 (Some(_), true) => self.slots_at(slots),
                 (Some(_), false) => {
@@ -160,17 +176,17 @@ impl UpperTrie {
             let found = self.find_leaf(&change.path);
             let found = found.map_err(|depth| MergeError::Hidden { path, depth })?;
             let clear = change.wipe || change.account == AccountUpdate::Delete;
-            if let Some((_, slots)) = found
+            if let Some((_, slots)) = &found
                 && !clear
             {
                 for (slot, _) in &change.slots {
                     let path = Path::slot(&change.path, slot);
-                    let slot = self.find_slot(slots, slot);
+                    let slot = self.find_slot(*slots, slot);
                     slot.map_err(|depth| MergeError::Hidden { path, depth })?;
                 }
             }
             let before = found.map(|(leaf, _)| leaf);
-            let after = Leaf::after(before.as_ref(), change);
+            let after = Leaf::after(self.kind, before.as_ref(), change);
             edits.push(merge_edit(
                 change,
                 after.ok_or(TrieError::NoAccount { path })?,
@@ -214,7 +230,8 @@ impl UpperTrie {
 
     /// Returns a copy without the memory of freed nodes, if that is more than that of all others.
     pub fn compacted(&self) -> Option<Self> {
-        self.trie.compacted().map(Self::from_trie)
+        let compacted = self.trie.compacted();
+        compacted.map(|trie| Self::from_trie(trie, self.kind))
     }
 
     /// Returns what the layer says about the fields of an account: `None` if nothing,
@@ -224,11 +241,22 @@ impl UpperTrie {
     ///
     /// If that part of the trie is blinded.
     pub fn account(&self, path: &B256) -> Option<Option<Account>> {
-        match self.leaf(path)?.0.fields() {
+        match self.account_leaf(path)?.0.fields() {
             Fields::Kept => None,
             Fields::Put(account) => Some(Some(account)),
             Fields::Deleted => Some(None),
         }
+    }
+
+    /// Returns what the layer says about an entry: `None` if nothing, `Some(None)` if there is no such
+    /// entry. The place of a stored value is the one that it had when it was merged.
+    ///
+    /// # Panics
+    ///
+    /// If that part of the trie is blinded.
+    pub fn entry(&self, key: &B256) -> Option<Option<EntryValue>> {
+        let found = self.find_entry(key);
+        found.expect("a trie without blinded nodes")
     }
 
     /// Returns what the layer says about a slot: `None` if nothing. Tombstones, and slots of an
@@ -238,26 +266,34 @@ impl UpperTrie {
     ///
     /// If that part of the trie is blinded.
     pub fn slot(&self, account: &B256, slot: &B256) -> Option<U256> {
-        let (leaf, slots) = self.leaf(account)?;
+        let (leaf, slots) = self.account_leaf(account)?;
         let set = self.slot_at(slots, slot);
         set.or_else(|| leaf.is_wiped().then_some(U256::ZERO))
     }
 
     /// All slots that the layer has of an account.
     pub(crate) fn slots_of(&self, path: &B256) -> Vec<B256> {
-        let slots = self.leaf(path).map(|(_, slots)| self.slots_at(slots));
+        let leaf = self.account_leaf(path);
+        let slots = leaf.map(|(_, slots)| self.slots_at(slots));
         let slots = slots.unwrap_or_default().into_iter();
         slots.map(|(slot, _)| slot).collect()
     }
 
     /// Whether the layer voids the slots that lower layers have of an account.
     pub(crate) fn is_wiped(&self, path: &B256) -> bool {
-        self.leaf(path).is_some_and(|(leaf, _)| leaf.is_wiped())
+        let leaf = self.account_leaf(path);
+        leaf.is_some_and(|(leaf, _)| leaf.is_wiped())
+    }
+
+    /// The leaf at a path, with the link of its slots.
+    fn leaf(&self, path: &B256) -> Option<(Leaf, Link)> {
+        let found = self.find_leaf(path);
+        found.expect("a trie without blinded nodes")
     }
 
     /// The leaf of an account, with the link of its slots.
-    fn leaf(&self, path: &B256) -> Option<(Leaf, Link)> {
-        let found = self.find_leaf(path);
+    fn account_leaf(&self, path: &B256) -> Option<(AccountLeaf, Link)> {
+        let found = self.find_account(path);
         found.expect("a trie without blinded nodes")
     }
 
@@ -266,13 +302,39 @@ impl UpperTrie {
         found.expect("a trie without blinded nodes")
     }
 
-    /// The leaf of an account, with the link of its slots. Fails with the depth of the blinded node
-    /// that hides it.
-    pub(crate) fn find_leaf(&self, path: &B256) -> Result<Option<(Leaf, Link)>, usize> {
+    /// The leaf at a path, with the link of its slots. Fails with the depth of the blinded node that
+    /// hides it.
+    fn find_leaf(&self, path: &B256) -> Result<Option<(Leaf, Link)>, usize> {
+        Ok(match self.kind {
+            UpperKind::Accounts => {
+                let found = self.find_account(path)?;
+                found.map(|(leaf, slots)| (Leaf::Account(leaf), slots))
+            }
+            UpperKind::Entries => {
+                let found = self.find_entry(path)?;
+                found.map(|value| (Leaf::Entry(value), Link::EMPTY))
+            }
+        })
+    }
+
+    /// The leaf of an account, with the link of its slots: see [`UpperTrie::find_leaf`].
+    pub(crate) fn find_account(&self, path: &B256) -> Result<Option<(AccountLeaf, Link)>, usize> {
         match self.trie.walk(self.trie.root, &path.0, 0) {
             (NodeId::Account(index), _) => {
                 let slots = self.trie.arena.accounts[index].storage;
-                Ok(Some((Leaf::at(&self.trie, index), slots)))
+                Ok(Some((AccountLeaf::at(&self.trie, index), slots)))
+            }
+            (NodeId::Stub(_), depth) => Err(depth),
+            _ => Ok(None),
+        }
+    }
+
+    /// What the layer says about an entry: see [`UpperTrie::find_leaf`].
+    pub(crate) fn find_entry(&self, key: &B256) -> Result<Option<Option<EntryValue>>, usize> {
+        match self.trie.walk(self.trie.root, &key.0, 0) {
+            (NodeId::Entry(index), _) => {
+                let node = &self.trie.arena.entries[index];
+                Ok(Some((!node.is_tombstone).then(|| node.value.clone())))
             }
             (NodeId::Stub(_), depth) => Err(depth),
             _ => Ok(None),
@@ -301,9 +363,21 @@ impl UpperTrie {
         all
     }
 
+    /// Returns the part with all leaves of a range, with everything else blinded.
+    pub(crate) fn extract_range(
+        &mut self,
+        range: &LeafRange,
+    ) -> Result<PartialTrie, UpdateError<Missing>> {
+        let part = self
+            .trie
+            .extract_range(range, NonZeroUsize::MAX, &mut NoResolve)?;
+        Ok(part.trie)
+    }
+
     /// Returns the part on the paths to `keys`, with everything else blinded.
     pub(crate) fn extract(&mut self, keys: &ProofTargets) -> Result<Self, UpdateError<Missing>> {
-        self.trie.extract(keys, &mut NoResolve).map(Self::from_trie)
+        let part = self.trie.extract(keys, &mut NoResolve)?;
+        Ok(Self::from_trie(part, self.kind))
     }
 }
 

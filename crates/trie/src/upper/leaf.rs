@@ -1,5 +1,5 @@
-//! Leaves of upper tries, and edits of them: a leaf or a slot is set or removed exactly as an edit
-//! says. Merging a block's change into a leaf, and undoing that, are both such edits.
+//! Leaves of upper tries, of accounts or of entries, and edits of them: a leaf or a slot is set or
+//! removed exactly as an edit says. Merging a block's change into a leaf, and undoing that, are both such edits.
 
 use crate::{
     apply::{Context, Edit},
@@ -12,12 +12,61 @@ use crate::{
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, EntryValue, Path};
+
+/// Which leaves an upper trie has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpperKind {
+    /// Leaves are accounts, with slots below them.
+    Accounts,
+    /// Entries of a key-value database.
+    Entries,
+}
+
+/// A leaf of an upper trie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// What a layer does to an account, without its slots.
+    Account(AccountLeaf),
+    /// An entry's; `None` for a tombstone, which says that there is no such entry.
+    Entry(Option<EntryValue>),
+}
+
+impl Leaf {
+    /// The leaf after a net change: `before` is the leaf that there was. `None` if the change sets
+    /// slots of an account that does not exist, or is one of another kind.
+    pub(crate) fn after(
+        kind: UpperKind,
+        before: Option<&Self>,
+        change: &AccountDiff,
+    ) -> Option<Self> {
+        match (kind, before) {
+            (UpperKind::Accounts, None) => AccountLeaf::after(None, change).map(Self::Account),
+            (UpperKind::Accounts, Some(Self::Account(before))) => {
+                AccountLeaf::after(Some(before), change).map(Self::Account)
+            }
+            (UpperKind::Entries, None | Some(Self::Entry(_))) => match &change.account {
+                AccountUpdate::Entry(value) => Some(Self::Entry(Some(value.clone()))),
+                AccountUpdate::Delete => Some(Self::Entry(None)),
+                AccountUpdate::Put(_) | AccountUpdate::Keep => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Bytes that its value takes beside the leaf.
+    pub(crate) fn value_bytes(&self) -> usize {
+        match self {
+            Self::Entry(Some(EntryValue::Inline(bytes))) => bytes.len(),
+            _ => 0,
+        }
+    }
+}
 
 /// An account's leaf in an upper trie, without its slots. The fields are those of an empty account
 /// unless the leaf is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Leaf {
+pub(crate) struct AccountLeaf {
     mark: u8,
     account: Account,
 }
@@ -30,7 +79,7 @@ pub(crate) enum Fields {
     Deleted,
 }
 
-impl Leaf {
+impl AccountLeaf {
     /// A leaf with these fields; a deleted one is always wiped.
     pub(crate) fn new(fields: Fields, wiped: bool) -> Self {
         let (mark, account) = match fields {
@@ -89,13 +138,12 @@ impl Leaf {
     }
 
     /// The leaf after a net change of the account: `before` is the leaf that there was. `None` if
-    /// the change sets slots of an account that does not exist.
-    pub(crate) fn after(before: Option<&Self>, change: &AccountDiff) -> Option<Self> {
+    /// the change sets slots of an account that does not exist, or an entry.
+    fn after(before: Option<&Self>, change: &AccountDiff) -> Option<Self> {
         let wiped = change.wipe || before.is_some_and(Self::is_wiped);
         let fields = match &change.account {
             AccountUpdate::Put(account) => Fields::Put(*account),
             AccountUpdate::Delete => Fields::Deleted,
-            // Entries have no upper tries: whoever has entries is refused before.
             AccountUpdate::Entry(_) => return None,
             AccountUpdate::Keep => match before.map(Self::fields) {
                 Some(Fields::Deleted) => return None,
@@ -167,9 +215,19 @@ impl Edit for LeafEdit {
         link: Link,
         depth: usize,
     ) -> Result<Link, UpdateError<R::Error>> {
-        let Some(leaf) = self.leaf else {
-            trie.arena.free_subtrie(link);
-            return Ok(Link::EMPTY);
+        let leaf = match &self.leaf {
+            None => {
+                trie.arena.free_subtrie(link);
+                return Ok(Link::EMPTY);
+            }
+            Some(Leaf::Entry(value)) => {
+                trie.arena.free_node(link);
+                return Ok(match value {
+                    Some(value) => trie.arena.add_entry(depth, self.path.0, value.clone()),
+                    None => trie.arena.add_tombstone(depth, self.path.0),
+                });
+            }
+            Some(Leaf::Account(leaf)) => leaf,
         };
         let link = match link.id() {
             NodeId::Account(index) => {

@@ -3,7 +3,7 @@
 //! ```text
 //!   delta          what blocks (qI, n] changed         an upper trie   q = floor((n - 1) / I)
 //!   intermediate   what blocks ((q-1)I, qI] changed    an upper trie
-//!   snapshot       the state after block (q-1)I        an ordinary trie of accounts and slots
+//!   snapshot       the state after block (q-1)I        an ordinary trie
 //!
 //!   root(n) = keccak(root(delta) ++ root(intermediate) ++ root(snapshot))
 //! ```
@@ -17,6 +17,9 @@
 //! - A slot of value zero is a *tombstone*: the slot was removed.
 //! - The leaf commits to the slots of its own layer.
 //!
+//! In a key-value database it has a leaf for each entry that was changed instead: the entry as it is, or
+//! a *tombstone* for one that was deleted, a value that no entry has. `entry_proof/` proves these.
+//!
 //! A key that returns to the value that it had before stays in the trie: membership is part of what
 //! the root commits to, and [`UpperTrie::revert`] restores it.
 
@@ -28,6 +31,10 @@ mod descent;
 mod roots;
 mod parts;
 mod proof;
+
+pub(crate) use layer::MergeError;
+pub(crate) use leaf::UpperKind;
+pub(crate) use roots::{DELTA, INTERMEDIATE, SNAPSHOT};
 
 pub use layer::{UpperReverts, UpperTrie};
 pub use net::net_changes;

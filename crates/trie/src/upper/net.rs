@@ -4,8 +4,9 @@
 //! whatever their executors list. A change is compared with the parent's state, which the block's
 //! reverts describe.
 
+use crate::{commitment::Commitment, value_commitment::ValueCommitment};
 use alloc::vec::Vec;
-use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
+use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue};
 
 /// Returns the net changes of a block, sorted by path. `reverts` undo `changes`: for each changed
 /// account they have its fields and the old values of the changed slots, and all old slots where
@@ -14,7 +15,8 @@ use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
 /// | in `changes` | net |
 /// |---|---|
 /// | fields that are the parent's | kept |
-/// | a deletion of an account that did not exist | nothing |
+/// | an entry with a value to which a leaf commits as to the parent's | nothing, wherever it is stored |
+/// | a deletion of an account or entry that did not exist | nothing |
 /// | a wipe of an account without slots | no wipe |
 /// | slots beside a wipe, or of an account that did not exist | those that are not zero |
 /// | other slots | those whose value is not the parent's |
@@ -43,7 +45,7 @@ fn net_change(change: &AccountDiff, before: &AccountDiff) -> Option<AccountDiff>
         });
     }
     let mut net = change.clone();
-    if net.account == before.account {
+    if are_equal(&net.account, &before.account) {
         net.account = AccountUpdate::Keep;
     }
     let had_slots = before.slots.iter().any(|(_, value)| !value.is_zero());
@@ -63,4 +65,22 @@ fn net_change(change: &AccountDiff, before: &AccountDiff) -> Option<AccountDiff>
         old.is_some_and(|(_, old)| old != value)
     });
     fits.then_some(net)
+}
+
+/// Whether fields are equal. Values of entries are if leaves commit to them in the same way: where a
+/// value is stored depends on the node.
+fn are_equal(one: &AccountUpdate, other: &AccountUpdate) -> bool {
+    let (AccountUpdate::Entry(one), AccountUpdate::Entry(other)) = (one, other) else {
+        return one == other;
+    };
+    match (one, other) {
+        (EntryValue::Inline(one), EntryValue::Inline(other)) => one == other,
+        (EntryValue::Stored(one), EntryValue::Stored(other)) => {
+            (one.len, one.hash) == (other.len, other.hash)
+        }
+        _ => {
+            let committed = |value| ValueCommitment::of_entry(Commitment::Layered, value);
+            one.value_len() == other.value_len() && committed(one) == committed(other)
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::{
     descent::{Descent, Hidden},
     layer::{MergeError, UpperTrie, each_slot},
+    leaf::UpperKind,
     net::net_changes,
     roots::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
 };
@@ -62,8 +63,8 @@ impl LayeredParts {
     pub(super) fn new(tries: [PartialTrie; 3], roots: LayeredRoots) -> Self {
         let [delta, intermediate, snapshot] = tries;
         Self {
-            delta: UpperTrie::from_trie(delta),
-            intermediate: UpperTrie::from_trie(intermediate),
+            delta: UpperTrie::from_trie(delta, UpperKind::Accounts),
+            intermediate: UpperTrie::from_trie(intermediate, UpperKind::Accounts),
             snapshot,
             roots,
         }
@@ -119,7 +120,7 @@ impl LayeredParts {
         let mut first_gap = None;
         let mut is_void = false;
         for (name, layer) in [(DELTA, &self.delta), (INTERMEDIATE, &self.intermediate)] {
-            let (leaf, slots) = match layer.find_leaf(path) {
+            let (leaf, slots) = match layer.find_account(path) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(depth) => {

@@ -16,6 +16,7 @@ use super::{
     compact::{Leaves, decode, encode, root_of},
     descent::{Descent, Hidden, hidden_by},
     layer::UpperTrie,
+    leaf::UpperKind,
     parts::LayeredParts,
     roots::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
 };
@@ -152,7 +153,7 @@ impl LayeredProof {
         let mut descent = Descent::new(targets);
         let mut needed = Vec::with_capacity(self.bytes.len());
         for (name, trie) in [(DELTA, delta), (INTERMEDIATE, intermediate)] {
-            let mut layer = UpperTrie::from_trie(trie);
+            let mut layer = UpperTrie::from_trie(trie, UpperKind::Accounts);
             let part = layer.extract(&descent.targets());
             let part = part.map_err(|error| missing(name, &error))?;
             encode(part.trie(), Leaves::Upper, &mut needed);

@@ -4,9 +4,9 @@ use alloy_primitives::B256;
 use cambium_keccak::keccak256;
 
 /// Names of the three tries, for errors.
-pub(super) const DELTA: &str = "delta";
-pub(super) const INTERMEDIATE: &str = "intermediate trie";
-pub(super) const SNAPSHOT: &str = "snapshot";
+pub(crate) const DELTA: &str = "delta";
+pub(crate) const INTERMEDIATE: &str = "intermediate trie";
+pub(crate) const SNAPSHOT: &str = "snapshot";
 
 /// Returns the root of the `layered` commitment, of the roots of its three tries:
 /// `keccak(delta ++ intermediate ++ snapshot)`.

@@ -24,21 +24,32 @@ pub fn expected_root(commitment: Commitment, entries: &Entries) -> B256 {
     match commitment {
         Commitment::Binary(hasher) if hasher.name() == "blake3" => nomt::<Blake3Hasher>(entries),
         Commitment::Binary(_) => nomt::<Sha2Hasher>(entries),
-        Commitment::Mpt => {
-            let mut builder = HashBuilder::default();
-            for (key, value) in entries {
-                let mut leaf = vec![value.len() as u8];
-                leaf.extend_from_slice(value);
-                if value.len() > 32 {
-                    leaf = vec![33];
-                    leaf.extend_from_slice(&(value.len() as u32).to_be_bytes());
-                    leaf.extend_from_slice(keccak256(value).as_slice());
-                }
-                builder.add_leaf(Nibbles::unpack(key), &leaf);
-            }
-            builder.root()
+        Commitment::Mpt | Commitment::Layered => {
+            let leaves = entries.iter();
+            mpt_root(leaves.map(|(key, value)| (key, mpt_leaf(value))))
         }
     }
+}
+
+/// The value of an entry's leaf in a Merkle Patricia trie.
+pub fn mpt_leaf(value: &[u8]) -> Vec<u8> {
+    let mut leaf = vec![value.len() as u8];
+    leaf.extend_from_slice(value);
+    if value.len() > 32 {
+        leaf = vec![33];
+        leaf.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        leaf.extend_from_slice(keccak256(value).as_slice());
+    }
+    leaf
+}
+
+/// The root of a Merkle Patricia trie of leaves with these values, sorted by key.
+pub fn mpt_root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
+    let mut builder = HashBuilder::default();
+    for (key, value) in leaves {
+        builder.add_leaf(Nibbles::unpack(key), &value);
+    }
+    builder.root()
 }
 
 pub fn commitments() -> [Commitment; 3] {

@@ -7,6 +7,7 @@
 )]
 
 pub mod entries;
+pub mod history;
 
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;

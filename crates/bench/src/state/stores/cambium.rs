@@ -46,10 +46,8 @@ pub(super) fn meta(batches: u64, state_root: B256) -> BlockMeta {
 
 /// Creates a database of the commitment `mpt`, or of `layered` with intervals of so many blocks.
 pub(super) fn load(setup: &Setup, merge_interval_blocks: Option<u64>) -> Result<(), Failure> {
-    let options = Options {
-        merge_interval_blocks,
-        ..options(setup)
-    };
+    let options = options(setup);
+    let options = merge_interval_blocks.map_or(options, |blocks| options.layered(blocks));
     let mut loader = Loader::new(disk(setup), options)?;
     let accounts = setup.workload.accounts;
     for start in (0..accounts).step_by(LOAD_CHUNK as usize) {

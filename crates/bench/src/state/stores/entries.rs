@@ -9,7 +9,7 @@ use crate::state::workload::Workload;
 use alloy_primitives::B256;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, EntryValue};
 use cambium_state::{LeafKind, Loader, Options, Session};
-use cambium_trie::{Blake3, Commitment, NoResolve, ProofTargets};
+use cambium_trie::{Blake3, Commitment};
 use serde_json::{Map, Value};
 use std::time::Instant;
 
@@ -82,11 +82,7 @@ impl Store for EntryStore {
         let witness = write.witness.then(Instant::now);
         let witness = witness
             .map(|start| {
-                let keys = write.keys.iter().map(|key| (*key, Vec::new())).collect();
-                let read = ProofTargets::new(keys);
-                let mut part = session.extract_for_changes(&read, &changes)?;
-                let proof =
-                    part.prove_entry_update(write.keys, changes.accounts(), &mut NoResolve)?;
+                let proof = session.prove_entry_update(write.keys, &changes)?;
                 let bytes = proof.encode().len() as u64;
                 let time = Some(start.elapsed());
                 Ok::<_, Failure>(WitnessMade { time, bytes })
