@@ -63,11 +63,16 @@ struct Frozen {
 impl Engine {
     /// Whether the layers that are not being merged take enough memory for a merge.
     fn is_merge_due(&self) -> bool {
-        let values = self.store.values.as_ref();
-        let value_bytes_max = self.options.files.value_segment_bytes_max;
         self.layers.bytes() > self.merging.limit.due()
-            || values.is_some_and(|values| values.bytes_since_merge() > value_bytes_max)
+            || self.value_merges_behind() > 0
             || self.layers.current.read().tree.len() > LAYERS_MAX
+    }
+
+    /// Number of merges that would be due for the long values written since the newest one began.
+    pub(super) fn value_merges_behind(&self) -> u64 {
+        let bytes_max = self.options.files.value_segment_bytes_max;
+        let values = self.store.values.as_ref();
+        values.map_or(0, |values| values.bytes_since_merge() / bytes_max.max(1))
     }
 
     /// Starts a merge if one is due and none is under way.
