@@ -5,7 +5,10 @@ use crate::{
     layers::{overlay::Overlay, tree::Layer},
     options::LeafKind,
     tries::base::Base,
-    view::merged::{Merged, Source},
+    view::{
+        known::KnownValues,
+        merged::{Merged, Source},
+    },
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -208,14 +211,18 @@ impl View {
     }
 
     /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
-    pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
+    pub(crate) fn reverts_of(
+        &self,
+        changes: &Changes,
+        known: &KnownValues,
+    ) -> Result<Changes, StateError> {
         let touched = Touched::by(changes);
         if self.inner.options.leaves == LeafKind::Entries {
-            let values = self.entry_values(&touched.entries())?;
+            let values = known.read(self, &touched.entries())?;
             return Ok(entry_reverts(changes, values));
         }
-        let accounts = self.accounts(&touched.accounts)?;
-        self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
+        let accounts = known.read(self, &touched.accounts)?;
+        self.reverts_from(changes, accounts, known.read(self, &touched.slots)?)
     }
 
     /// Rejects `changes` that set slots of accounts which they do not create and which do not exist

@@ -333,11 +333,16 @@ impl Engine {
                 }
                 target
             };
-            let stopped = self.stop_at_boundaries(&mut delta, &target);
-            let moved = stopped.and_then(|()| {
+            let mut move_there = || {
+                self.stop_at_boundaries(&mut delta, &target)?;
                 let path = delta.path_to(&self.layers.current.read().tree, target.id);
                 delta.move_along(&path, target.id)
-            });
+            };
+            let moved = match self.layered {
+                // The tries are far behind, and no root waits for them.
+                Some(_) => pool::in_background(move_there),
+                None => move_there(),
+            };
             match moved {
                 // The tries are at the base again, and nothing was moved.
                 Err(error) if error.is_transient() => {
