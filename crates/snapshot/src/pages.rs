@@ -473,11 +473,11 @@ impl Pages {
         Ok(page)
     }
 
-    /// Caches the page at `addr`, which replaces the one at `before`, if that one was cached or the
-    /// cache has room: a merge changes more pages than are worth evicting others for.
+    /// Caches the page at `addr`, which replaces the one at `before`, if that one is cached or the
+    /// cache has room: a merge changes more pages than are worth evicting others for. The old page
+    /// stays until [`Pages::forget`]: blocks read it until the merge has ended.
     pub fn replace(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        let was_cached = self.cache.remove(&before).is_some();
-        if was_cached || self.has_room(&page) {
+        if self.cache.contains_key(&before) || self.has_room(&page) {
             self.cache.insert(addr, Arc::new(page));
         }
     }
@@ -487,10 +487,10 @@ impl Pages {
         self.cache.weight() + (page.size_bytes() as u64) < self.cache.capacity()
     }
 
-    /// Replaces the cached page at `before` by the moved one at `addr`. Does nothing if it is not
-    /// cached.
+    /// Caches the page at `addr`, which was moved there, if that at `before` is cached, which stays as
+    /// [`Pages::replace`] leaves it.
     pub fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        if self.cache.remove(&before).is_some() {
+        if self.cache.contains_key(&before) {
             self.cache.insert(addr, Arc::new(page));
         }
     }

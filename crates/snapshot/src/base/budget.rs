@@ -154,7 +154,7 @@ mod tests {
         let budget = Budget::new(8 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (6712, 480)
+            (6372, 819)
         );
     }
 }

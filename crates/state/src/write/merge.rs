@@ -482,6 +482,7 @@ impl Engine {
             parent_hash: intermediate.parent_hash,
             state_root: intermediate.trie_root,
         };
+        let dead = merged.dead.clone();
         let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
         self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
@@ -501,6 +502,8 @@ impl Engine {
         delta.rebase(new.clone());
         self.layers.current.write().base = new;
         drop(delta);
+        // Blocks have read them until now.
+        dead.iter().for_each(|addr| self.store.pages.forget(*addr));
         let tries = intermediate.tries.memory_bytes();
         let kept = (Arc::downgrade(&intermediate.tries) as Weak<_>, tries);
         self.layers.pinned.lock().push(kept);
