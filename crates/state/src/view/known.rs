@@ -81,7 +81,9 @@ impl KnownValues {
         let is_unknown = |(_, value): &(&K, &Option<K::Value>)| value.is_none();
         let unknown = keys.iter().zip(&values).filter(is_unknown);
         let unknown: Vec<_> = unknown.map(|(key, _)| *key).collect();
-        let mut read = view.read_all(&unknown, ValueCacheUse::ReadAndFill)?.into_iter();
+        let mut read = view
+            .read_all(&unknown, ValueCacheUse::ReadAndFill)?
+            .into_iter();
         for value in values.iter_mut().filter(|value| value.is_none()) {
             *value = read.next();
         }
