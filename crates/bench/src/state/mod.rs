@@ -70,8 +70,8 @@ pub(crate) struct StateArgs {
     /// Run only Cambium's batches, without its other measurements.
     #[arg(long)]
     only_batches: bool,
-    /// Stores to compare with, separated by commas, all or none: nomt, qmdb, rocksdb, mdbx, fjall,
-    /// firewood.
+    /// Stores to compare with, separated by commas, all or none: nomt, qmdb, rocksdb, rocksdb-mpt,
+    /// mdbx, fjall, firewood.
     #[arg(long, default_value = "none")]
     peers: String,
 }
@@ -93,7 +93,7 @@ fn run_own(
     own: Kind,
 ) -> Result<Report, Box<dyn Error>> {
     let plan = plan(args, quick)?;
-    let kinds = kinds(&args.peers, own)?;
+    let kinds = kinds(&args.peers, &[own], name)?;
     let mut report = Report::new(name);
     let mut notes = Notes::default();
     let parameters = [
@@ -179,9 +179,9 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
     })
 }
 
-/// Returns Cambium's own store, and the peers in the list.
-fn kinds(peers: &str, own: Kind) -> Result<Vec<Kind>, String> {
-    let mut kinds = vec![own];
+/// Returns Cambium's own stores, and the peers in the list.
+fn kinds(peers: &str, own: &[Kind], bench: &str) -> Result<Vec<Kind>, String> {
+    let mut kinds = own.to_vec();
     match peers {
         "none" => {}
         // Firewood runs only if it is named, because its licence makes using it a decision.
@@ -189,6 +189,7 @@ fn kinds(peers: &str, own: Kind) -> Result<Vec<Kind>, String> {
             Kind::Nomt,
             Kind::Qmdb,
             Kind::Rocksdb,
+            Kind::RocksdbMpt,
             Kind::Mdbx,
             Kind::Fjall,
         ]),
@@ -202,7 +203,7 @@ fn kinds(peers: &str, own: Kind) -> Result<Vec<Kind>, String> {
     kinds.dedup();
     match kinds.iter().find(|kind| !kind.is_built()) {
         Some(kind) => Err(format!(
-            "built without {kind}: `./bench state --peers {kind}` builds it in"
+            "built without {kind}: `./bench {bench} --peers {kind}` builds it in"
         )),
         None => Ok(kinds),
     }

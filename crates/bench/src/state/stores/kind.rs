@@ -10,13 +10,13 @@ use super::mdbx;
 use super::nomt;
 #[cfg(feature = "qmdb")]
 use super::qmdb;
-#[cfg(feature = "rocksdb")]
-use super::rocksdb;
 use super::{
     cambium::{self, CambiumStore},
     entries::{self, EntryStore},
     store::{Failure, Setup, Store},
 };
+#[cfg(feature = "rocksdb")]
+use super::{rocksdb, rocksdb_mpt};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,6 +33,7 @@ pub(crate) enum Kind {
     Qmdb,
     Firewood,
     Rocksdb,
+    RocksdbMpt,
     Mdbx,
     Fjall,
 }
@@ -45,7 +46,7 @@ impl Kind {
             Self::Nomt => cfg!(feature = "nomt"),
             Self::Qmdb => cfg!(feature = "qmdb"),
             Self::Firewood => cfg!(feature = "firewood"),
-            Self::Rocksdb => cfg!(feature = "rocksdb"),
+            Self::Rocksdb | Self::RocksdbMpt => cfg!(feature = "rocksdb"),
             Self::Mdbx => cfg!(feature = "mdbx"),
             Self::Fjall => cfg!(feature = "fjall"),
         }
@@ -60,6 +61,7 @@ impl Kind {
             Self::Qmdb => 500,
             Self::Firewood => 700,
             Self::Rocksdb => 200,
+            Self::RocksdbMpt => 900,
             Self::Mdbx => 350,
             Self::Fjall => 250,
         }
@@ -67,7 +69,7 @@ impl Kind {
 
     /// Returns whether its root is Ethereum's.
     pub(crate) const fn is_exact(self) -> bool {
-        matches!(self, Self::Cambium | Self::Firewood)
+        matches!(self, Self::Cambium | Self::Firewood | Self::RocksdbMpt)
     }
 
     /// Creates a store with the workload's first state.
@@ -84,6 +86,8 @@ impl Kind {
             Self::Firewood => firewood::load(setup),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => rocksdb::load(setup),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksdbMpt => rocksdb_mpt::load(setup),
             #[cfg(feature = "mdbx")]
             Self::Mdbx => mdbx::load(setup),
             #[cfg(feature = "fjall")]
@@ -106,6 +110,8 @@ impl Kind {
             Self::Firewood => Box::new(firewood::FirewoodStore::open(setup)?),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Box::new(rocksdb::RocksStore::open(setup)?),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksdbMpt => Box::new(rocksdb_mpt::RocksMptStore::open(setup)?),
             #[cfg(feature = "mdbx")]
             Self::Mdbx => Box::new(mdbx::MdbxStore::open(setup)?),
             #[cfg(feature = "fjall")]

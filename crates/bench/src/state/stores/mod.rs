@@ -19,6 +19,8 @@ mod nomt;
 mod qmdb;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb_mpt;
 mod kind;
 
 pub(crate) use cambium::CambiumStore;
