@@ -2,9 +2,8 @@
 //! the same batches, round after round.
 
 use super::{
-    kinds,
     rounds::{Plan, compare, gib},
-    stores::Kind,
+    stores::{Kind, kinds},
     summary,
     workload::Workload,
 };

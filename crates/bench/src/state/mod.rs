@@ -24,11 +24,11 @@ use crate::{
     report::{Notes, Report, data_dir},
     system,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rounds::{Plan, gib};
 use serde_json::{Map, json};
 use std::{error::Error, fs};
-use stores::Kind;
+use stores::{Kind, kinds};
 use summary::EarlierRates;
 use workload::Workload;
 
@@ -177,34 +177,4 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
         rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
         merge_interval: None,
     })
-}
-
-/// Returns Cambium's own stores, and the peers in the list.
-fn kinds(peers: &str, own: &[Kind], bench: &str) -> Result<Vec<Kind>, String> {
-    let mut kinds = own.to_vec();
-    match peers {
-        "none" => {}
-        // Firewood runs only if it is named, because its licence makes using it a decision.
-        "all" => kinds.extend([
-            Kind::Nomt,
-            Kind::Qmdb,
-            Kind::Rocksdb,
-            Kind::RocksdbMpt,
-            Kind::Mdbx,
-            Kind::Fjall,
-        ]),
-        list => {
-            for name in list.split(',') {
-                kinds.push(Kind::from_str(name, true)?);
-            }
-        }
-    }
-    kinds.sort_unstable();
-    kinds.dedup();
-    match kinds.iter().find(|kind| !kind.is_built()) {
-        Some(kind) => Err(format!(
-            "built without {kind}: `./bench {bench} --peers {kind}` builds it in"
-        )),
-        None => Ok(kinds),
-    }
 }

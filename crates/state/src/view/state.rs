@@ -3,12 +3,8 @@
 use crate::{
     engine::{parts::Engine, past_states::PastState},
     layers::{overlay::Overlay, tree::Layer},
-    options::LeafKind,
     tries::base::Base,
-    view::{
-        known::KnownValues,
-        merged::{Merged, Source},
-    },
+    view::merged::{Merged, Source},
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -208,21 +204,6 @@ impl View {
             return Ok(None);
         }
         self.inner.ancestor_hash(&self.layer, number)
-    }
-
-    /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
-    pub(crate) fn reverts_of(
-        &self,
-        changes: &Changes,
-        known: &KnownValues,
-    ) -> Result<Changes, StateError> {
-        let touched = Touched::by(changes);
-        if self.inner.options.leaves == LeafKind::Entries {
-            let values = known.read(self, &touched.entries())?;
-            return Ok(entry_reverts(changes, values));
-        }
-        let accounts = known.read(self, &touched.accounts)?;
-        self.reverts_from(changes, accounts, known.read(self, &touched.slots)?)
     }
 
     /// Rejects `changes` that set slots of accounts which they do not create and which do not exist

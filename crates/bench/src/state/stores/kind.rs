@@ -128,3 +128,33 @@ impl fmt::Display for Kind {
         f.write_str(value.as_ref().map_or("?", |value| value.get_name()))
     }
 }
+
+/// Returns Cambium's own stores, and the peers in the list.
+pub(crate) fn kinds(peers: &str, own: &[Kind], bench: &str) -> Result<Vec<Kind>, String> {
+    let mut kinds = own.to_vec();
+    match peers {
+        "none" => {}
+        // Firewood runs only if it is named, because its licence makes using it a decision.
+        "all" => kinds.extend([
+            Kind::Nomt,
+            Kind::Qmdb,
+            Kind::Rocksdb,
+            Kind::RocksdbMpt,
+            Kind::Mdbx,
+            Kind::Fjall,
+        ]),
+        list => {
+            for name in list.split(',') {
+                kinds.push(Kind::from_str(name, true)?);
+            }
+        }
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    match kinds.iter().find(|kind| !kind.is_built()) {
+        Some(kind) => Err(format!(
+            "built without {kind}: `./bench {bench} --peers {kind}` builds it in"
+        )),
+        None => Ok(kinds),
+    }
+}

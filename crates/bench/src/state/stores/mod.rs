@@ -24,5 +24,5 @@ mod rocksdb_mpt;
 mod kind;
 
 pub(crate) use cambium::CambiumStore;
-pub(crate) use kind::Kind;
+pub(crate) use kind::{Kind, kinds};
 pub(crate) use store::{Committed, Failure, Setup, Store, WitnessMade, Write};
