@@ -69,9 +69,9 @@ const UNFOLDED_MAX_A_KEY: usize = 1024;
 /// is, stay blinded.
 #[derive(Clone, Copy)]
 pub(crate) enum Wanted<'a> {
-    /// All of them.
+    /// Every leaf below the node.
     All,
-    /// Those of sorted keys.
+    /// Those of sorted keys; none if there are no keys.
     Keys(&'a [B256]),
     /// Those from one key to another, both included.
     Range(&'a B256, &'a B256),
@@ -306,7 +306,9 @@ impl Unfold<'_> {
         }
     }
 
-    /// Adds the child at the second path of a node at the first one, at which leaves are `wanted`.
+    /// Adds the child at the second path of a node at the first one, at which leaves are `wanted`. A leaf
+    /// with no path of its own comes with the branch above it: whoever copies that needs it, see
+    /// [`PartialTrie::graft_node`].
     fn below(
         &mut self,
         trie: &mut PartialTrie,
@@ -316,7 +318,7 @@ impl Unfold<'_> {
         wanted: Wanted<'_>,
     ) -> Result<Link, Fault> {
         match child {
-            Child::Hash(hash) if wanted.is_nothing() => {
+            Child::Hash(hash) if wanted.is_nothing() && to.len() != ACCOUNT_NIBBLES => {
                 Ok(trie.push_stub(Stub::bare(NodeRef::hash(hash))))
             }
             child => self.child(trie, child, to, in_storage, wanted.below(from, to)),

@@ -6,10 +6,7 @@ use super::{
     mpt::{Nodes, commitment_to, sorted},
     proof::EntryProof,
 };
-use crate::{
-    commitment::Commitment, multiproof::MultiProofError, value_commitment::ValueCommitment,
-    witness::Wanted,
-};
+use crate::{commitment::Commitment, value_commitment::ValueCommitment, witness::Wanted};
 use alloc::vec::Vec;
 use alloy_primitives::B256;
 
@@ -148,11 +145,7 @@ pub fn verify_entry_update(
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
             let keys = reads.iter().chain(writes.iter().map(|(key, _)| key));
             let keys = sorted(keys.copied());
-            let nodes = match Nodes::new(root, proof, Wanted::Keys(&keys)) {
-                // Deletions may need nodes that are farther from the ways to their keys.
-                Err(MultiProofError::Surplus { .. }) => Nodes::new(root, proof, Wanted::All)?,
-                nodes => nodes?,
-            };
+            let nodes = Nodes::new(root, proof, Wanted::Keys(&keys))?;
             let values = nodes.read(reads)?;
             let root = nodes.update(reads, writes)?;
             Ok(ProvedUpdate { values, root })
