@@ -6,9 +6,10 @@
 //! executing the block fails with "no node at path .." if it needs them.
 
 use crate::{
-    arena::{Link, NodeId},
+    arena::{Link, NodeId, nibble},
+    extract::below,
     node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Stub},
-    partial::PartialTrie,
+    partial::{PartialTrie, key_at},
     rlp::{
         Child, Malformed, RawNode, decode_account, decode_entry, decode_slot, decode_upper_entry,
     },
@@ -77,7 +78,7 @@ pub(crate) enum Wanted<'a> {
     Range(&'a B256, &'a B256),
 }
 
-impl<'a> Wanted<'a> {
+impl Wanted<'_> {
     fn keys(self) -> usize {
         match self {
             Self::All | Self::Range(..) => 0,
@@ -90,37 +91,22 @@ impl<'a> Wanted<'a> {
         matches!(self, Self::Keys([]))
     }
 
-    /// What of it, wanted at `from`, is below `to`, which is on a way down from there.
-    fn below(self, from: &Path, to: &Path) -> Self {
+    /// What of it is at `path` or below, an account's path or the beginning of one.
+    fn below(self, path: &Path) -> Self {
+        let (key, end) = (key_at(path, 0), path.len());
         match self {
             Self::All => self,
-            Self::Keys(mut keys) => {
-                for depth in from.len()..to.len() {
-                    let wanted = to.nibble(depth);
-                    let of = |key: &B256| nibble_of(key, depth);
-                    let start = keys.partition_point(|key| of(key) < wanted);
-                    let len = keys[start..].partition_point(|key| of(key) == wanted);
-                    keys = &keys[start..start + len];
-                }
-                Self::Keys(keys)
-            }
+            Self::Keys(keys) => Self::Keys(below(keys, &key, end)),
             Self::Range(first, last) => {
-                let ends_before = (0..to.len()).map(|at| nibble_of(last, at));
-                let starts_after = (0..to.len()).map(|at| nibble_of(first, at));
-                let path = || (0..to.len()).map(|at| to.nibble(at));
-                match path().le(ends_before) && path().ge(starts_after) {
+                let path = || (0..end).map(|at| nibble(&key, at));
+                let starts = (0..end).map(|at| nibble(&first.0, at)).le(path());
+                let ends = path().le((0..end).map(|at| nibble(&last.0, at)));
+                match starts && ends {
                     true => self,
                     false => Self::Keys(&[]),
                 }
             }
         }
-    }
-}
-
-fn nibble_of(key: &B256, depth: usize) -> u8 {
-    match depth % 2 {
-        0 => key[depth / 2] >> 4,
-        _ => key[depth / 2] & 15,
     }
 }
 
@@ -306,14 +292,14 @@ impl Unfold<'_> {
         }
     }
 
-    /// Adds the child at the second path of a node at the first one, at which leaves are `wanted`. A leaf
+    /// Adds the child, at `to`, of a node below which leaves are `wanted`. A leaf
     /// with no path of its own comes with the branch above it: whoever copies that needs it, see
     /// [`PartialTrie::graft_node`].
     fn below(
         &mut self,
         trie: &mut PartialTrie,
         child: Child<'_>,
-        (from, to): (&Path, &Path),
+        to: &Path,
         in_storage: bool,
         wanted: Wanted<'_>,
     ) -> Result<Link, Fault> {
@@ -321,7 +307,7 @@ impl Unfold<'_> {
             Child::Hash(hash) if wanted.is_nothing() && to.len() != ACCOUNT_NIBBLES => {
                 Ok(trie.push_stub(Stub::bare(NodeRef::hash(hash))))
             }
-            child => self.child(trie, child, to, in_storage, wanted.below(from, to)),
+            child => self.child(trie, child, to, in_storage, wanted.below(to)),
         }
     }
 
@@ -350,8 +336,7 @@ impl Unfold<'_> {
                 for (nibble, child) in raw.into_iter().enumerate() {
                     if child != Child::Empty {
                         let to = at.child(nibble as u8);
-                        children[nibble] =
-                            self.below(trie, child, (at, &to), in_storage, wanted)?;
+                        children[nibble] = self.below(trie, child, &to, in_storage, wanted)?;
                     }
                 }
                 trie.push_branch(children)
@@ -361,7 +346,7 @@ impl Unfold<'_> {
             }
             RawNode::Extension(path, child) => {
                 let to = at.join(&path);
-                let child = self.below(trie, child, (at, &to), in_storage, wanted)?;
+                let child = self.below(trie, child, &to, in_storage, wanted)?;
                 match child.id() {
                     NodeId::Stub(index) => {
                         trie.arena.stubs[index].kind = Some(NodeKind::Branch);
@@ -397,7 +382,7 @@ impl Unfold<'_> {
                     EMPTY_ROOT => Child::Empty,
                     root => Child::Hash(root),
                 };
-                let storage = self.below(trie, storage, (at, &path), true, wanted)?;
+                let storage = self.below(trie, storage, &path, true, wanted)?;
                 let key = path.account_part().unwrap_or_default();
                 trie.push_account(at.len(), &key, &account, storage)
             }

@@ -35,7 +35,7 @@ pub(crate) struct LayeredArgs {
     /// Seed of all keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Load all again.
+    /// Load all stores again, whatever is kept of earlier runs.
     #[arg(long)]
     reload: bool,
     /// Stores to compare with besides, separated by commas, or none: rocksdb-mpt, and those of
