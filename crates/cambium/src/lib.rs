@@ -86,9 +86,9 @@ pub use cambium_primitives::{
 };
 pub use cambium_state::{
     BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CommittedBlock,
-    CounterValues, Db, FileSizes, Latency, LoadProgress, Loaded, Loader, Options, Recovery,
-    RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session, Staged, StateError,
-    Stats, View, backup, repair,
+    CounterValues, Db, FileSizes, Latency, LeafKind, LoadProgress, Loaded, Loader, Options,
+    Recovery, RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session, Staged,
+    StateError, Stats, View, backup, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

@@ -278,7 +278,7 @@ fn an_archive_proves_what_has_left_the_log() {
         "--datadir",
         few
     )
-    .fails(1, &["--to 0x00", "comes before --from 0xff"]);
+    .fails(2, &["--to 0x00", "comes before --from 0xff"]);
     let key = &keys[0][0];
     cambium!("prove", key, "--block", "4", "--datadir", few).fails(1, &["not kept"]);
     let checked = cambium!("db", "check", "--history", "--json", "--datadir", few).done();

@@ -64,6 +64,10 @@ fn key(name: &str) -> Value {
     json!(keccak256(name))
 }
 
+fn key_hex(byte: u8) -> String {
+    B256::repeat_byte(byte).to_string()
+}
+
 #[test]
 fn values_are_put_read_and_deleted() {
     let stored = Stored::new("binary-blake3");
@@ -190,7 +194,7 @@ fn entries_are_listed_in_the_order_of_their_keys() {
     let text = stored.say(&["list", "--limit", "1"]).done().stdout;
     assert!(text.contains(&format!("--from {}", keys[1])), "{text}");
     let empty = ["list", "--from", &keys[5], "--to", &keys[2]];
-    stored.run(&empty).fails(1, &["comes before"]);
+    stored.run(&empty).fails(2, &["comes before"]);
 }
 
 #[test]
@@ -415,6 +419,54 @@ fn what_is_no_store_is_refused_and_left_alone() {
     assert_ne!(import.code, 0, "{}", import.stdout);
 }
 
+/// An entry is not an account, even at the key that an address has.
+#[test]
+fn commands_on_the_state_of_a_chain_refuse_a_store() {
+    let address = "0x00000000000000000000000000000000000000aa";
+    for commitment in ["binary-blake3", "mpt", "layered"] {
+        let stored = Stored::new(commitment);
+        let key = keccak256(address.parse::<cambium::Address>().unwrap()).to_string();
+        stored.run(&["put", &key, "1", "bob", "2"]).done();
+        let store = stored.path("store");
+        let words = ["is a key-value store", "cambium kv"];
+        cambium!("get", address, "-d", store).fails(1, &words);
+        cambium!("prove", address, "-d", store).fails(1, &words);
+        cambium!("prove-range", "-d", store).fails(1, &words);
+        cambium!("unwind", "--to", "0", "-d", store).fails(1, &words);
+        assert_eq!(stored.run(&["root"]).done().json()["number"], 1);
+    }
+}
+
+/// A proof of a range that has lost an end is not one of keys.
+#[test]
+fn a_proof_of_half_a_range_or_of_nothing_does_not_hold() {
+    for commitment in ["binary-blake3", "mpt"] {
+        let stored = Stored::new(commitment);
+        stored.run(&["put", "alice", "100", "bob", "20"]).done();
+        let proof = stored.run(&["prove", "--range"]).done().json();
+        let root = stored.root();
+        let holds = |proof: &Value| {
+            let file = stored.write("proof.json", &proof.to_string());
+            cambium!("kv", "verify", file, "--root", root)
+        };
+        holds(&proof).done();
+        for end in ["first", "last"] {
+            let mut half = proof.clone();
+            half.as_object_mut().unwrap().remove(end);
+            holds(&half).fails(5, &["one end of a range"]);
+        }
+        let nothing = json!({ "commitment": commitment, "entries": [], "proof": proof["proof"] });
+        holds(&nothing).fails(5, &["no key and no range"]);
+    }
+}
+
+#[test]
+fn a_line_without_end_is_refused_before_it_is_read_whole() {
+    let stored = Stored::new("binary-blake3");
+    let file = stored.write("long", &format!("alice {}\n", "x".repeat(40 << 20)));
+    stored.run(&["load", &file]).fails(1, &["line 1", "bytes"]);
+}
+
 #[test]
 fn wrong_arguments_are_explained() {
     let stored = Stored::new("binary-blake3");
@@ -423,10 +475,21 @@ fn wrong_arguments_are_explained() {
         .fails(2, &["64 hexadecimal digits"]);
     stored
         .run(&["put", "alice", "1", "bob"])
-        .fails(1, &["bob", "has no value"]);
+        .fails(2, &["bob", "has no value"]);
     stored
         .run(&["put", "alice", "0x1"])
-        .fails(1, &["not hexadecimal digits"]);
+        .fails(2, &["not hexadecimal digits"]);
+    stored
+        .run(&["put", "0xzz", "1"])
+        .fails(2, &["64 hexadecimal digits"]);
+    stored
+        .run(&["list", "--from", &key_hex(2), "--to", &key_hex(1)])
+        .fails(2, &["before"]);
+    stored
+        .run(&["prove", "alice", "--limit", "7"])
+        .fails(2, &["--range"]);
+    stored.run(&["put", "debt", "-5"]).done();
+    assert_eq!(stored.say(&["get", "debt"]).done().stdout.trim(), "-5");
     stored
         .run(&["put", "alice", "@/nowhere/at/all"])
         .fails(1, &["/nowhere/at/all"]);

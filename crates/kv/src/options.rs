@@ -14,14 +14,14 @@ pub struct KvOptions {
     /// What roots commit to, and how. An existing store keeps the one that it was created with; a
     /// hash function of the caller's own has to be given again.
     pub commitment: Commitment,
-    /// Number of commits of an interval under [`Commitment::Layered`], which needs it, and under no
-    /// other commitment: a parameter of the store, which an existing one knows. Whoever verifies
-    /// commits has to know it, too.
+    /// Number of commits of an interval, for creating a store under [`Commitment::Layered`], which needs
+    /// it, and under no other commitment. An existing store knows its own, and ignores this. Whoever
+    /// verifies commits has to know it, too.
     pub merge_interval_commits: Option<u64>,
     /// Memory budget of the whole store, in bytes.
     pub memory_bytes: u64,
-    /// Number of commits that can be rolled back and read; a few hundred more can be read. `None`
-    /// for all.
+    /// Number of newest commits that can be rolled back and read: the newest 64 always can. `None` for
+    /// all.
     pub keep_commits: Option<u64>,
     /// Memory for the keys of the newest commits, in bytes: a transaction that began before these
     /// can't be validated. 32 bytes a key; part of [`KvOptions::memory_bytes`], of which it is a
@@ -56,6 +56,16 @@ impl KvOptions {
             leaves: LeafKind::Entries,
             ..Options::default()
         }
+    }
+
+    /// The engine's options, for an existing store, which has its own commitment and interval.
+    pub(crate) fn for_existing(&self) -> Options {
+        let mut options = self.engine();
+        options.merge_interval_blocks = None;
+        if options.commitment == Commitment::Layered {
+            options.commitment = Commitment::default();
+        }
+        options
     }
 
     /// Memory for the keys of the newest commits, in bytes.

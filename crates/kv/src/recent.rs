@@ -157,9 +157,13 @@ impl RecentCommits {
         Ok(conflict)
     }
 
-    /// Whether `snapshot` can be validated, or could be if it were not too old.
-    pub(crate) fn knows(&self, snapshot: BlockId) -> bool {
-        !matches!(self.after(snapshot), Err(NoWindow::NotCommitted))
+    /// Whether `snapshot` is a commit of the window, or the one before it; `None` if it is older.
+    pub(crate) fn knows(&self, snapshot: BlockId) -> Option<bool> {
+        match self.after(snapshot) {
+            Ok(_) => Some(true),
+            Err(NoWindow::NotCommitted) => Some(false),
+            Err(NoWindow::TooOld { .. }) => None,
+        }
     }
 
     /// The number of commits of the window up to `snapshot`, which are not after it.
@@ -246,9 +250,10 @@ mod tests {
         assert_eq!(failure(id(39, 0)), NoWindow::TooOld { oldest: 40 });
         for unknown in [id(45, 0), id(43, 1), id(40, 1)] {
             assert_eq!(failure(unknown), NoWindow::NotCommitted);
-            assert!(!recent.knows(unknown));
+            assert_eq!(recent.knows(unknown), Some(false));
         }
-        assert!(recent.knows(id(44, 0)) && recent.knows(id(39, 0)));
+        assert_eq!(recent.knows(id(44, 0)), Some(true));
+        assert_eq!(recent.knows(id(39, 0)), None);
     }
 
     #[test]

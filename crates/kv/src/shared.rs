@@ -173,7 +173,8 @@ impl Committing<'_> {
         let db = &self.shared.db;
         let writers = group.iter().filter(|work| !work.writes.is_empty());
         let snapshots = writers.map(|work| &work.snapshot);
-        for view in snapshots.filter(|view| !self.recent.knows(view.block())) {
+        let is_in_window = |view: &&View| self.recent.knows(view.block()) == Some(true);
+        for view in snapshots.filter(|view| !is_in_window(view)) {
             let block = view.block();
             // What was rolled back is committed: on another branch.
             if db.find(&block.hash).is_some() && !db.has(block)? {
@@ -187,7 +188,8 @@ impl Committing<'_> {
     fn validate_reader(&self, work: &Work, parent: &Parent) -> Result<(), KvError> {
         let block = work.snapshot.block();
         let is_parent = matches!(parent, Parent::Prepared(view) if view.block() == block);
-        let is_valid = !work.on_prepared || is_parent || self.recent.knows(block);
+        let is_in_window = self.recent.knows(block) == Some(true);
+        let is_valid = !work.on_prepared || is_parent || is_in_window;
         match is_valid || self.shared.db.has(block)? {
             true => Ok(()),
             false => Err(KvError::SnapshotNotCommitted(block)),
@@ -227,10 +229,16 @@ impl Committing<'_> {
         match self.recent.validate(snapshot, reads) {
             Ok(conflict) => Ok(conflict),
             Err(NoWindow::NotCommitted) => Err(KvError::SnapshotNotCommitted(snapshot)),
-            Err(NoWindow::TooOld { .. }) if reads.is_empty() => Ok(None),
             Err(NoWindow::TooOld { oldest }) => {
+                let committed = self.shared.db.block_id(snapshot.number)?;
+                if committed != Some(snapshot) {
+                    return Err(KvError::SnapshotNotCommitted(snapshot));
+                }
                 let snapshot = snapshot.number;
-                Err(KvError::SnapshotTooOld { snapshot, oldest })
+                match reads.is_empty() {
+                    true => Ok(None),
+                    false => Err(KvError::SnapshotTooOld { snapshot, oldest }),
+                }
             }
         }
     }

@@ -59,7 +59,7 @@ impl Store {
     /// [`KvError::NotKeyValue`] for the database of a chain, and [`KvError::State`], which names the
     /// file and says what to do about it.
     pub fn open(location: impl Into<Location>, options: KvOptions) -> Result<Self, KvError> {
-        let (db, recovery) = Db::open(location.into().into_disk(), options.engine())?;
+        let (db, recovery) = Db::open(location.into().into_disk(), options.for_existing())?;
         Self::of(db, recovery, &options)
     }
 
@@ -73,7 +73,8 @@ impl Store {
         location: impl Into<Location>,
         options: KvOptions,
     ) -> Result<Self, KvError> {
-        let (db, recovery) = Db::open_read_only(location.into().into_disk(), options.engine())?;
+        let (db, recovery) =
+            Db::open_read_only(location.into().into_disk(), options.for_existing())?;
         Self::of(db, recovery, &options)
     }
 

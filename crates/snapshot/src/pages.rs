@@ -363,8 +363,9 @@ impl Pages {
     /// cache. Returns a result for each, in order; or a single error if one of the stubs has no
     /// place.
     ///
-    /// The pages are cached, unless they are read for tries (which hold them), for a merge (which
-    /// replaces them) or for a check (which reads everything once).
+    /// The pages are cached, unless they are read for a merge (which replaces them) or for a check (which
+    /// reads everything once). Those for tries, which hold them, are cached if there is room: if the
+    /// tries are dropped without a merge, they are needed again.
     pub fn read_batch(
         &self,
         stubs: &[(&Stub, Path)],
@@ -389,7 +390,12 @@ impl Pages {
             if !matches!(why, ReadCause::Merge | ReadCause::Check) {
                 self.resident.add(*addr, &page);
             }
-            if !matches!(why, ReadCause::Trie | ReadCause::Merge | ReadCause::Check) {
+            let is_kept = match why {
+                ReadCause::Value | ReadCause::Ahead | ReadCause::Proof => true,
+                ReadCause::Trie => self.has_room(&page),
+                ReadCause::Merge | ReadCause::Check => false,
+            };
+            if is_kept {
                 self.cache.insert(*addr, page.clone());
             }
             Ok(page)
@@ -467,23 +473,24 @@ impl Pages {
         Ok(page)
     }
 
-    /// Caches the page at `addr`, which replaces the one at `before`, if that one was cached or the
-    /// cache has room: a merge changes more pages than are worth evicting others for.
+    /// Caches the page at `addr`, which replaces the one at `before`, if that one is cached or the
+    /// cache has room: a merge changes more pages than are worth evicting others for. The old page
+    /// stays until [`Pages::forget`]: blocks read it until the merge has ended.
     pub fn replace(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        let was_cached = self.cache.remove(&before).is_some();
-        let has_room = || {
-            let bytes = self.cache.weight() + page.size_bytes() as u64;
-            bytes < self.cache.capacity()
-        };
-        if was_cached || has_room() {
+        if self.cache.contains_key(&before) || self.has_room(&page) {
             self.cache.insert(addr, Arc::new(page));
         }
     }
 
-    /// Replaces the cached page at `before` by the moved one at `addr`. Does nothing if it is not
-    /// cached.
+    /// Whether a page can be cached without evicting others.
+    fn has_room(&self, page: &Page) -> bool {
+        self.cache.weight() + (page.size_bytes() as u64) < self.cache.capacity()
+    }
+
+    /// Caches the page at `addr`, which was moved there, if that at `before` is cached, which stays as
+    /// [`Pages::replace`] leaves it.
     pub fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        if self.cache.remove(&before).is_some() {
+        if self.cache.contains_key(&before) {
             self.cache.insert(addr, Arc::new(page));
         }
     }

@@ -4,7 +4,7 @@
 mod small_database;
 
 use alloy_primitives::KECCAK256_EMPTY;
-use alloy_primitives::{B256, Bytes, keccak256};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{
     BlockMeta, Db, Disk, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, StateError,
@@ -587,4 +587,50 @@ fn a_block_that_is_dropped_leaves_its_name_to_others() {
     );
     db.flush(0).unwrap();
     check(&db);
+}
+
+/// A session reads a shard, whose root is an extension or an account with storage, and deletes the only
+/// account beside it: the root of the first shard moves up, though nothing in it has changed.
+#[test]
+fn a_shard_that_was_only_read_moves_up_when_its_neighbour_goes() {
+    let path = |first: u8, third: u8| {
+        let mut path = B256::ZERO;
+        (path[0], path[1], path[2]) = (first, first, third);
+        path
+    };
+    for accounts in [8, 1] {
+        let read: Vec<_> = (0..accounts).map(|at| path(0x33, at << 4)).collect();
+        let slots: Vec<_> = (1..4).map(|at| (path(at, 0), U256::from(at))).collect();
+        let database = |beside: &[u8]| {
+            let disk = Arc::new(FaultyDisk::new(1));
+            let mut loader = Loader::new(disk, Options::default()).unwrap();
+            for path in &read {
+                loader.account(*path, &account(1), slots.clone()).unwrap();
+            }
+            for first in beside {
+                loader.account(path(*first, 0), &account(1), []).unwrap();
+            }
+            let loaded = loader.finish(&mut |_| {}).unwrap();
+            let meta = BlockMeta {
+                id: BlockId::new(0, B256::repeat_byte(1)),
+                parent: B256::ZERO,
+                state_root: loaded.root(),
+                body: Bytes::new(),
+            };
+            loaded.create(meta, vec![]).unwrap()
+        };
+        let expected = database(&[0x77]).view().unwrap().state_root();
+        let db = database(&[0x34, 0x77]);
+        let session = db.view().unwrap().session();
+        session.accounts(&read).unwrap();
+        session.storage(&[(read[0], slots[0].0)]).unwrap();
+        let gone = AccountDiff {
+            path: path(0x34, 0),
+            account: AccountUpdate::Delete,
+            wipe: true,
+            slots: vec![],
+        };
+        let staged = session.finish(Changes::new(vec![gone]), vec![]).unwrap();
+        assert_eq!(staged.root(), expected, "{accounts} accounts");
+    }
 }

@@ -437,6 +437,17 @@ impl PartialTrie {
         self.hash_nodes(below, batch);
     }
 
+    /// Computes the references that copying the root elsewhere needs: its own, and those of its children.
+    /// A trie that was only read lacks the latter, where its nodes came from pages.
+    pub fn hash_around_root(&mut self) {
+        let mut batch = Batch::new();
+        self.hash_nodes([self.root], &mut batch);
+        self.hash_to_graft(&[self.root], &mut batch);
+        if let NodeId::Account(index) = self.root.id() {
+            self.hash_nodes([self.arena.accounts[index].storage], &mut batch);
+        }
+    }
+
     /// Appends the RLP of an expanded node.
     ///
     /// # Panics

@@ -6,9 +6,10 @@
 //! executing the block fails with "no node at path .." if it needs them.
 
 use crate::{
-    arena::{Link, NodeId},
+    arena::{Link, NodeId, nibble},
+    extract::below,
     node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Stub},
-    partial::PartialTrie,
+    partial::{PartialTrie, key_at},
     rlp::{
         Child, Malformed, RawNode, decode_account, decode_entry, decode_slot, decode_upper_entry,
     },
@@ -58,9 +59,56 @@ pub enum WitnessError {
 }
 
 /// Limit of the number of nodes in the trie: this many, plus [`UNFOLDED_MAX_EACH`] for each node
-/// listed. A listed node may occur repeatedly, since accounts with equal storage share its nodes.
+/// listed, plus [`UNFOLDED_MAX_A_KEY`] for each key that is asked for. A listed node may occur repeatedly,
+/// since accounts with equal storage share its nodes.
 const UNFOLDED_MAX: usize = 1 << 20;
 const UNFOLDED_MAX_EACH: usize = 16;
+/// A way to a key has 64 nodes with 16 children at most.
+const UNFOLDED_MAX_A_KEY: usize = 1024;
+
+/// Which leaves are looked for below a node. Nodes that are on no way to them, nor children of a node that
+/// is, stay blinded.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    /// Every leaf below the node.
+    All,
+    /// Those of sorted keys; none if there are no keys.
+    Keys(&'a [B256]),
+    /// Those from one key to another, both included.
+    Range(&'a B256, &'a B256),
+}
+
+impl Wanted<'_> {
+    fn keys(self) -> usize {
+        match self {
+            Self::All | Self::Range(..) => 0,
+            Self::Keys(keys) => keys.len(),
+        }
+    }
+
+    /// Whether nothing is wanted.
+    fn is_nothing(self) -> bool {
+        matches!(self, Self::Keys([]))
+    }
+
+    /// What of it is at `path` or below, an account's path or the beginning of one.
+    fn below(self, path: &Path) -> Self {
+        let (key, end) = (key_at(path, 0), path.len());
+        match self {
+            Self::All => self,
+            Self::Keys(keys) => Self::Keys(below(keys, &key, end)),
+            Self::Range(first, last) => {
+                let path = || (0..end).map(|at| nibble(&key, at));
+                let starts = (0..end).map(|at| nibble(&first.0, at)).le(path());
+                let ends = path().le((0..end).map(|at| nibble(&last.0, at)));
+                match starts && ends {
+                    true => self,
+                    false => Self::Keys(&[]),
+                }
+            }
+        }
+    }
+}
 
 impl PartialTrie {
     /// Builds the trie with root hash `root` from the RLP of `nodes`, which are untrusted. Returns
@@ -71,7 +119,7 @@ impl PartialTrie {
     ///
     /// Returns an error if a node is malformed, or if the trie would be far larger than `nodes`.
     pub fn from_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
-        Self::unfold(root, nodes, Leaves::Accounts)
+        Self::unfold(root, nodes, Leaves::Accounts, Wanted::All)
     }
 
     /// Like [`Self::from_witness`], with nodes of a key-value database under
@@ -83,36 +131,52 @@ impl PartialTrie {
     ///
     /// As [`Self::from_witness`].
     pub fn from_entry_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
-        Self::unfold(root, nodes, Leaves::Entries)
+        Self::unfold(root, nodes, Leaves::Entries, Wanted::All)
     }
 
-    /// Like [`Self::from_entry_witness`], with nodes of an upper trie, whose leaves may be tombstones.
-    pub(crate) fn from_upper_entry_witness(
+    /// Like [`Self::from_entry_witness`], with the nodes on the way to what is wanted, and their children:
+    /// a proof of few keys is small even where the trie refers to the same nodes a million times.
+    pub(crate) fn from_entry_witness_of(
         root: B256,
         nodes: &[Bytes],
+        wanted: Wanted<'_>,
     ) -> Result<(Self, usize), WitnessError> {
-        Self::unfold(root, nodes, Leaves::UpperEntries)
+        Self::unfold(root, nodes, Leaves::Entries, wanted)
     }
 
-    fn unfold(root: B256, nodes: &[Bytes], leaves: Leaves) -> Result<(Self, usize), WitnessError> {
+    /// Like [`Self::from_entry_witness_of`], with nodes of an upper trie, whose leaves may be tombstones.
+    pub(crate) fn from_upper_entry_witness_of(
+        root: B256,
+        nodes: &[Bytes],
+        wanted: Wanted<'_>,
+    ) -> Result<(Self, usize), WitnessError> {
+        Self::unfold(root, nodes, Leaves::UpperEntries, wanted)
+    }
+
+    fn unfold(
+        root: B256,
+        nodes: &[Bytes],
+        leaves: Leaves,
+        wanted: Wanted<'_>,
+    ) -> Result<(Self, usize), WitnessError> {
         let mut trie = Self::new(Path::EMPTY);
         if root == EMPTY_ROOT {
             return Ok((trie, nodes.len()));
         }
+        let nodes_max =
+            UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len() + UNFOLDED_MAX_A_KEY * wanted.keys();
         let mut unfold = Unfold {
             nodes: by_hash(nodes),
             reached: HashSet::new(),
-            nodes_left: UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len(),
+            nodes_left: nodes_max,
             within: root,
             leaves,
         };
         let child = Child::Hash(root);
         trie.root = unfold
-            .child(&mut trie, child, &Path::EMPTY, false)
+            .child(&mut trie, child, &Path::EMPTY, false, wanted)
             .map_err(|fault| match fault {
-                Fault::TooBig => WitnessError::TooBig {
-                    nodes_max: UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len(),
-                },
+                Fault::TooBig => WitnessError::TooBig { nodes_max },
                 Fault::Malformed(path, what) => WitnessError::Malformed {
                     hash: unfold.within,
                     path,
@@ -198,20 +262,21 @@ struct Unfold<'a> {
 }
 
 impl Unfold<'_> {
-    /// Adds the subtrie that a parent refers to as `child` and that sits at `at`. Recursion is
-    /// bounded by the path's 128 nibbles.
+    /// Adds the subtrie that a parent refers to as `child` and that sits at `at`, with the leaves that are
+    /// `wanted` there. Recursion is bounded by the path's 128 nibbles.
     fn child(
         &mut self,
         trie: &mut PartialTrie,
         child: Child<'_>,
         at: &Path,
         in_storage: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Link, Fault> {
         match child {
             Child::Empty => Ok(Link::EMPTY),
             Child::Inline(rlp) => {
                 let memo = NodeRef::inline(rlp).expect("an inlined node is of 1 to 31 bytes");
-                self.node(trie, rlp, memo, at, in_storage)
+                self.node(trie, rlp, memo, at, in_storage, wanted)
             }
             Child::Hash(hash) => {
                 let memo = NodeRef::hash(hash);
@@ -220,10 +285,29 @@ impl Unfold<'_> {
                 };
                 self.reached.insert(hash);
                 let parent = core::mem::replace(&mut self.within, hash);
-                let link = self.node(trie, rlp, memo, at, in_storage)?;
+                let link = self.node(trie, rlp, memo, at, in_storage, wanted)?;
                 self.within = parent;
                 Ok(link)
             }
+        }
+    }
+
+    /// Adds the child, at `to`, of a node below which leaves are `wanted`. A leaf
+    /// with no path of its own comes with the branch above it: whoever copies that needs it, see
+    /// [`PartialTrie::graft_node`].
+    fn below(
+        &mut self,
+        trie: &mut PartialTrie,
+        child: Child<'_>,
+        to: &Path,
+        in_storage: bool,
+        wanted: Wanted<'_>,
+    ) -> Result<Link, Fault> {
+        match child {
+            Child::Hash(hash) if wanted.is_nothing() && to.len() != ACCOUNT_NIBBLES => {
+                Ok(trie.push_stub(Stub::bare(NodeRef::hash(hash))))
+            }
+            child => self.child(trie, child, to, in_storage, wanted.below(to)),
         }
     }
 
@@ -234,6 +318,7 @@ impl Unfold<'_> {
         memo: NodeRef,
         at: &Path,
         in_storage: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Link, Fault> {
         self.nodes_left = self.nodes_left.checked_sub(1).ok_or(Fault::TooBig)?;
         let malformed = |what| Fault::Malformed(*at, what);
@@ -250,8 +335,8 @@ impl Unfold<'_> {
                 let mut children = [Link::EMPTY; 16];
                 for (nibble, child) in raw.into_iter().enumerate() {
                     if child != Child::Empty {
-                        let at = at.child(nibble as u8);
-                        children[nibble] = self.child(trie, child, &at, in_storage)?;
+                        let to = at.child(nibble as u8);
+                        children[nibble] = self.below(trie, child, &to, in_storage, wanted)?;
                     }
                 }
                 trie.push_branch(children)
@@ -261,7 +346,7 @@ impl Unfold<'_> {
             }
             RawNode::Extension(path, child) => {
                 let to = at.join(&path);
-                let child = self.child(trie, child, &to, in_storage)?;
+                let child = self.below(trie, child, &to, in_storage, wanted)?;
                 match child.id() {
                     NodeId::Stub(index) => {
                         trie.arena.stubs[index].kind = Some(NodeKind::Branch);
@@ -297,7 +382,7 @@ impl Unfold<'_> {
                     EMPTY_ROOT => Child::Empty,
                     root => Child::Hash(root),
                 };
-                let storage = self.child(trie, storage, &path, true)?;
+                let storage = self.below(trie, storage, &path, true, wanted)?;
                 let key = path.account_part().unwrap_or_default();
                 trie.push_account(at.len(), &key, &account, storage)
             }

@@ -89,6 +89,10 @@ pub(crate) fn run(task: &str) -> Result<(), Failure> {
         Work::Load => task.store.load(&task.setup)?,
         Work::Batches(batches) => {
             let mut store = open(&task)?;
+            // A store that reads all its files to open would otherwise begin with them in memory.
+            if task.cgroup.is_some() {
+                system::drop_files(&task.setup.dir)?;
+            }
             run_batches(&mut *store, &task.setup, batches)?;
             configuration = store.configuration();
             figures = store.figures()?;

@@ -1,8 +1,9 @@
-//! `./bench layered`: the commitment `layered` beside `mpt`, on the same batches, round after round.
+//! `./bench layered`: the commitment `layered` beside `mpt`, and beside peers that are asked for, on
+//! the same batches, round after round.
 
 use super::{
     rounds::{Plan, compare, gib},
-    stores::Kind,
+    stores::{Kind, kinds},
     summary,
     workload::Workload,
 };
@@ -34,9 +35,13 @@ pub(crate) struct LayeredArgs {
     /// Seed of all keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Load both again.
+    /// Load all stores again, whatever is kept of earlier runs.
     #[arg(long)]
     reload: bool,
+    /// Stores to compare with besides, separated by commas, or none: rocksdb-mpt, and those of
+    /// `./bench state`.
+    #[arg(long, default_value = "none")]
+    peers: String,
 }
 
 /// Runs the benchmark.
@@ -74,7 +79,7 @@ pub(crate) fn run(args: &LayeredArgs, quick: bool) -> Result<Report, Box<dyn Err
     ];
     let named = |(name, value): (&str, _)| (name.to_owned(), value);
     report.parameters.extend(parameters.map(named));
-    let kinds = [Kind::Cambium, Kind::Layered];
+    let kinds = kinds(&args.peers, &[Kind::Cambium, Kind::Layered], "layered")?;
     let mut runs = plan.prepare(&kinds, args.reload || quick)?;
     plan.level(&mut runs, &mut notes);
     plan.run(&mut runs, &mut notes);

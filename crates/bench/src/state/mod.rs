@@ -24,11 +24,11 @@ use crate::{
     report::{Notes, Report, data_dir},
     system,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rounds::{Plan, gib};
 use serde_json::{Map, json};
 use std::{error::Error, fs};
-use stores::Kind;
+use stores::{Kind, kinds};
 use summary::EarlierRates;
 use workload::Workload;
 
@@ -70,8 +70,8 @@ pub(crate) struct StateArgs {
     /// Run only Cambium's batches, without its other measurements.
     #[arg(long)]
     only_batches: bool,
-    /// Stores to compare with, separated by commas, all or none: nomt, qmdb, rocksdb, mdbx, fjall,
-    /// firewood.
+    /// Stores to compare with, separated by commas, all or none: nomt, qmdb, rocksdb, rocksdb-mpt,
+    /// mdbx, fjall, firewood.
     #[arg(long, default_value = "none")]
     peers: String,
 }
@@ -93,7 +93,7 @@ fn run_own(
     own: Kind,
 ) -> Result<Report, Box<dyn Error>> {
     let plan = plan(args, quick)?;
-    let kinds = kinds(&args.peers, own)?;
+    let kinds = kinds(&args.peers, &[own], name)?;
     let mut report = Report::new(name);
     let mut notes = Notes::default();
     let parameters = [
@@ -177,33 +177,4 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
         rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
         merge_interval: None,
     })
-}
-
-/// Returns Cambium's own store, and the peers in the list.
-fn kinds(peers: &str, own: Kind) -> Result<Vec<Kind>, String> {
-    let mut kinds = vec![own];
-    match peers {
-        "none" => {}
-        // Firewood runs only if it is named, because its licence makes using it a decision.
-        "all" => kinds.extend([
-            Kind::Nomt,
-            Kind::Qmdb,
-            Kind::Rocksdb,
-            Kind::Mdbx,
-            Kind::Fjall,
-        ]),
-        list => {
-            for name in list.split(',') {
-                kinds.push(Kind::from_str(name, true)?);
-            }
-        }
-    }
-    kinds.sort_unstable();
-    kinds.dedup();
-    match kinds.iter().find(|kind| !kind.is_built()) {
-        Some(kind) => Err(format!(
-            "built without {kind}: `./bench state --peers {kind}` builds it in"
-        )),
-        None => Ok(kinds),
-    }
 }

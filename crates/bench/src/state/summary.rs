@@ -389,6 +389,12 @@ pub(crate) fn entry_targets(plan: &Plan, runs: &[StoreRun], stores: &[Figures]) 
         "x",
         qmdb,
     );
+    table.at_least(
+        &format!("ahead of an MPT over RocksDB, {mode}"),
+        times(Kind::RocksdbMpt, "transfers_per_second"),
+        "x",
+        4.0,
+    );
     table.at_most(
         "bytes of a witness, share of NOMT's path proofs",
         times(Kind::Nomt, "witness_bytes_median").map(|share| 100.0 * share),
@@ -430,6 +436,13 @@ pub(crate) fn layered_targets(runs: &[StoreRun], stores: &[Figures]) -> Vec<Targ
         times("transfers_per_second"),
         "x",
         1.0,
+    );
+    let rate = own("transfers_per_second").zip(of(Kind::RocksdbMpt, "transfers_per_second"));
+    table.at_least(
+        "ahead of an MPT over RocksDB, cold",
+        rate.map(|(own, peer)| own / peer),
+        "x",
+        4.0,
     );
     table.0
 }

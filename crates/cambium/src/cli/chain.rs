@@ -194,7 +194,7 @@ fn export_access_list(
 }
 
 pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db_to_write(&args.db, out)?;
+    let db = open::state_to_write(&args.db, out)?;
     let from = db.head();
     let head = db.unwind(args.to)?;
     let state_root = db.view()?.state_root();
@@ -214,7 +214,7 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 }
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db_to_read(&args.state.db, out)?;
+    let db = open::state_to_read(&args.state.db, out)?;
     let view = history::view(&args.state, &db, out)?;
     let path = keccak256(args.address);
     let account = view.account(&path)?;

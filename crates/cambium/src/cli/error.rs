@@ -16,6 +16,7 @@ use std::{
 pub(crate) enum Exit {
     Done = 0,
     CouldNotBeDone = 1,
+    WrongUsage = 2,
     InvalidBlock = 3,
     Damaged = 4,
     DoesNotHold = 5,
@@ -54,8 +55,13 @@ pub(crate) enum Failure {
     BadEntries { root: B256, why: String },
     #[error("{} is not a key-value store: it has no database", .0.display())]
     NoStore(PathBuf),
+    #[error("{} is a key-value store, not the state of a chain", .0.display())]
+    AStore(PathBuf),
+    /// Arguments that don't fit together, or of which one means nothing.
     #[error("{why}")]
     BadEntry { why: String },
+    #[error("{why}")]
+    NoValue { why: String },
     #[error("{file}: line {line}: {why}")]
     BadLine {
         file: String,
@@ -196,15 +202,16 @@ impl Failure {
             | Self::BadEntries { .. }
             | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
+            Self::BadEntry { .. } | Self::EmptyRange { .. } => Exit::WrongUsage,
             Self::Workload(_)
             | Self::Kv(_)
             | Self::NoStore(_)
-            | Self::BadEntry { .. }
+            | Self::AStore(_)
+            | Self::NoValue { .. }
             | Self::BadLine { .. }
             | Self::Exists(_)
             | Self::DemoExists(_)
             | Self::NothingToExport { .. }
-            | Self::EmptyRange { .. }
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
         }
@@ -216,6 +223,7 @@ impl Failure {
             Self::Import { error, .. } => import_advice(error),
             Self::Chain(error) => database_advice(error),
             Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
+            Self::AStore(_) => Some("use the commands of `cambium kv`"),
             Self::Exists(_) => Some("choose another file, or overwrite it with --force"),
             _ => None,
         }

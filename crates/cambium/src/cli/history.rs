@@ -106,7 +106,7 @@ pub(crate) fn follow(
 }
 
 pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db_to_read(&args.db, out)?;
+    let db = open::state_to_read(&args.db, out)?;
     let disk = open::disk(&args.db.datadir);
     let mode = Some(args.history);
     let options = HistoryOptions {
@@ -210,7 +210,7 @@ fn extend_down(history: &History, db: &Db, from: Option<u64>, out: &Output) -> R
 }
 
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db_to_read(args, out)?;
+    let db = open::state_to_read(args, out)?;
     let disk = open::disk_to_read(args)?;
     let history = History::open_read_only(disk, &db, options(args, None))?;
     let checked = history.check()?;

@@ -16,14 +16,14 @@ use cambium::{
     B256, Bytes,
     kv::{
         Commit, EntryProof, KeyRange, KvOptions, ProvedEntries, ProvedKeys, Store, Transaction,
-        VerifyError, WriteBatch, verify, verify_range,
+        VALUE_BYTES_MAX, VerifyError, WriteBatch, verify, verify_range,
     },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read},
     path::Path,
 };
 
@@ -164,7 +164,11 @@ fn put(args: &KvPutArgs, out: &Output) -> Result<Report, Failure> {
             return Err(bad(why));
         };
         let key = parse_key(key).map_err(bad)?;
-        batch.put(key, parse_value(value).map_err(bad)?)?;
+        let value = parse_value(value).map_err(|why| match value.starts_with('@') {
+            true => Failure::NoValue { why },
+            false => bad(why),
+        })?;
+        batch.put(key, value)?;
     }
     write(&args.store, batch, out)
 }
@@ -187,7 +191,7 @@ fn list(args: &KvListArgs, out: &Output) -> Result<Report, Failure> {
     let (_store, transaction) = begin(&args.at, out)?;
     let mut found = transaction.range(range.from()..=range.through());
     let (mut entries, mut bytes) = (Vec::new(), 0);
-    while entries.len() < args.range.limit.get()
+    while entries.len() < args.range.limit().get()
         && bytes < BYTES_AT_ONCE
         && let Some(entry) = found.next()
     {
@@ -208,11 +212,18 @@ fn list(args: &KvListArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 fn prove(args: &KvProveArgs, out: &Output) -> Result<Report, Failure> {
+    let is_given = args.of.from.is_some() || args.of.to.is_some() || args.of.limit.is_some();
+    if is_given && !args.range {
+        return Err(Failure::BadEntry {
+            why: "--from, --to and --limit say which range: give --range instead of keys"
+                .to_owned(),
+        });
+    }
     let range = range_of(&args.of)?;
     let (store, transaction) = begin(&args.at, out)?;
     let commitment = store.commitment().name().to_string();
     let (proof, next) = if args.range {
-        let proved = transaction.prove_range(range, args.of.limit)?;
+        let proved = transaction.prove_range(range, args.of.limit())?;
         let entries = proved.entries.into_iter();
         let proof = JsonProof {
             commitment,
@@ -260,6 +271,13 @@ fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
         .row("root", root)
         .row("commitment", commitment.name());
     let entries = given.entries.clone().into_iter();
+    if given.first.is_some() != given.last.is_some() {
+        let why = "it has one end of a range: it needs `first` and `last`, or neither";
+        return Err(fails(why.to_owned()));
+    }
+    if given.first.is_none() && given.entries.is_empty() {
+        return Err(fails("it names no key and no range".to_owned()));
+    }
     if let (Some(first), Some(last)) = (given.first, given.last) {
         let range = KeyRange::new(first, last)
             .ok_or_else(|| fails("its range ends before it begins".to_owned()))?;
@@ -313,7 +331,7 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
     let store = open_to_write(&args.store, out)?;
     let (mut batch, mut lines, mut bytes) = (WriteBatch::new(), 0, 0);
     let (mut commits, mut entries, mut deleted) = (0u64, 0u64, 0u64);
-    for (at, line) in (1..).zip(reader.lines()) {
+    for (at, line) in (1..).zip(Lines(reader)) {
         let bad = |why: String| Failure::BadLine {
             file: name.clone(),
             line: at,
@@ -367,6 +385,37 @@ fn open_lines(path: &Path) -> Result<(String, Box<dyn BufRead>), Failure> {
     }
     let file = File::open(path).map_err(Failure::io(path, "read"))?;
     Ok((path.display().to_string(), Box::new(BufReader::new(file))))
+}
+
+/// Most bytes of a line: a key, and the longest value as hexadecimal digits.
+const LINE_BYTES_MAX: u64 = 2 * VALUE_BYTES_MAX as u64 + 256;
+
+/// The lines of a reader, none of which takes more memory than the longest entry.
+struct Lines(Box<dyn BufRead>);
+
+impl Iterator for Lines {
+    type Item = io::Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut line = String::new();
+        let read = (&mut self.0).take(LINE_BYTES_MAX + 1).read_line(&mut line);
+        match read {
+            Ok(0) => None,
+            Ok(read) if read as u64 > LINE_BYTES_MAX => {
+                let why = format!("it has more than {LINE_BYTES_MAX} bytes, and so no entry");
+                Some(Err(io::Error::other(why)))
+            }
+            Ok(_) => {
+                let end = line.trim_end_matches('\n').len();
+                line.truncate(end);
+                if line.ends_with('\r') {
+                    line.pop();
+                }
+                Some(Ok(line))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
 }
 
 fn range_of(args: &KvRangeArgs) -> Result<KeyRange, Failure> {

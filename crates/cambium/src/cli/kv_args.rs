@@ -16,7 +16,7 @@ Keys:
 Values:
   0x and hexadecimal digits     bytes
   @FILE                         the content of a file, 16 MiB at most
-  anything else                 the text itself
+  anything else                 the text itself; put -- before the entries if one begins with a hyphen
 
 Each put, delete and load is a commit: durable when the command returns, with a number and a root. An
 empty store is commit 0. A proof is verified with the root alone, without the store.
@@ -128,7 +128,7 @@ pub(crate) struct KvGetArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KvPutArgs {
     /// Keys, each followed by its value
-    #[arg(required = true, value_names = ["KEY", "VALUE"], num_args = 2..)]
+    #[arg(required = true, value_names = ["KEY", "VALUE"], num_args = 2.., allow_negative_numbers = true)]
     pub(crate) entries: Vec<String>,
     #[command(flatten)]
     pub(crate) store: KvWriteArgs,
@@ -151,9 +151,16 @@ pub(crate) struct KvRangeArgs {
     /// Last key of the range, which belongs to it
     #[arg(long, value_name = "KEY", value_parser = parse_key)]
     pub(crate) to: Option<B256>,
-    /// Largest number of entries
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub(crate) limit: NonZeroUsize,
+    /// Largest number of entries [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<NonZeroUsize>,
+}
+
+impl KvRangeArgs {
+    pub(crate) fn limit(&self) -> NonZeroUsize {
+        const DEFAULT: NonZeroUsize = NonZeroUsize::new(1000).expect("more than none");
+        self.limit.unwrap_or(DEFAULT)
+    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -6,7 +6,8 @@ use super::{
     output::Output,
 };
 use cambium::{
-    Chain, Db, Disk, FileSizes, Options, Recovery, StateError, StdDisk, StdDiskOptions, StoreError,
+    Chain, Db, Disk, FileSizes, LeafKind, Options, Recovery, StateError, StdDisk, StdDiskOptions,
+    StoreError,
 };
 use std::{path::Path, sync::Arc};
 
@@ -69,6 +70,23 @@ pub(crate) fn db_to_write(args: &WriteArgs, out: &Output) -> Result<Db, Failure>
 /// Opens a database for reading, while another process may write to it.
 pub(crate) fn db_to_read(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
     opened(Db::open_read_only(disk_to_read(args)?, options(args)), out)
+}
+
+/// As [`db_to_read`], for a database of accounts, whether or not it is a chain's.
+pub(crate) fn state_to_read(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
+    of_accounts(db_to_read(args, out)?, args)
+}
+
+/// As [`db_to_write`], for a database of accounts, whether or not it is a chain's.
+pub(crate) fn state_to_write(args: &WriteArgs, out: &Output) -> Result<Db, Failure> {
+    of_accounts(db_to_write(args, out)?, &args.db)
+}
+
+fn of_accounts(db: Db, args: &DbArgs) -> Result<Db, Failure> {
+    match db.options().leaves {
+        LeafKind::Accounts => Ok(db),
+        LeafKind::Entries => Err(Failure::AStore(args.datadir.clone())),
+    }
 }
 
 /// Opens the disk of a database for reading only.

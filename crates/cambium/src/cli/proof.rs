@@ -21,7 +21,7 @@ use std::{
 };
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db_to_read(&args.state.db, out)?;
+    let db = open::state_to_read(&args.state.db, out)?;
     if db.merge_interval().is_some() {
         return layered_proof::prove(args, &db, out);
     }

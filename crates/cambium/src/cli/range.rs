@@ -59,7 +59,7 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
     if first > last {
         return Err(Failure::EmptyRange { first, last });
     }
-    let db = open::db_to_read(&args.state.db, out)?;
+    let db = open::state_to_read(&args.state.db, out)?;
     let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
     let asked = LeafRange {
         account: args.account.map(keccak256),

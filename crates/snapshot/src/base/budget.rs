@@ -17,9 +17,13 @@
 const FIXED_BYTES: u64 = 40 << 20;
 /// Share of layers, and of the pages that their tries have expanded, in the memory that is left.
 const LAYERS_FRACTION: f64 = 0.6;
-/// Upper limit of the layers, in bytes. A merge starts when a part of this is in use, and takes at
-/// most 192 MiB, so that the first root after a crash takes seconds at most.
+/// Upper limit of the layers, in bytes, unless [`LAYERS_DIVISOR`] allows more. A merge starts when a
+/// part of this is in use. After a crash, the first root needs all pages that blocks since the newest
+/// checkpoint have changed; 50,000 to 100,000 of them are read per second.
 const LAYERS_BYTES_MAX: u64 = 480 << 20;
+/// Layers may always take 1/10 of all memory. The more changes a merge takes at once, the fewer pages
+/// it writes for each.
+const LAYERS_DIVISOR: u64 = 10;
 /// Share of the slack in the memory that is left: the allocator's fragmentation.
 const SLACK_FRACTION: f64 = 1.0 / 12.0;
 /// Slack beside that share, in bytes, at most an eighth of all memory: what merges use, and freed
@@ -99,7 +103,8 @@ impl Budget {
     pub fn new(memory: u64, taken: MemoryInUse) -> Self {
         let fixed = FIXED_BYTES.min(memory / 8) + taken.index + taken.others;
         let rest = memory.saturating_sub(fixed + SLACK_BYTES.min(memory / 8)) as f64;
-        let layers = ((rest * LAYERS_FRACTION) as u64).min(LAYERS_BYTES_MAX);
+        let layers_max = LAYERS_BYTES_MAX.max(memory / LAYERS_DIVISOR);
+        let layers = ((rest * LAYERS_FRACTION) as u64).min(layers_max);
         let slack = (rest * SLACK_FRACTION) as u64;
         let caches = (rest as u64).saturating_sub(layers + slack);
         Self {
@@ -149,7 +154,7 @@ mod tests {
         let budget = Budget::new(8 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (6712, 480)
+            (6372, 819)
         );
     }
 }

@@ -7,6 +7,7 @@
 use cambium_trie::{HashJob, Spread};
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::{
+    cell::Cell,
     sync::{
         LazyLock,
         mpsc::{self, Sender},
@@ -27,7 +28,10 @@ static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
     let pool = ThreadPoolBuilder::new()
         .num_threads(POOL.current_num_threads())
         .thread_name(|index| format!("cambium-merge-{index}"))
-        .start_handler(|_| lower_priority());
+        .start_handler(|_| {
+            lower_priority();
+            IN_BACKGROUND.set(true);
+        });
     pool.build()
         .expect("the system gives threads to the engine's pool")
 });
@@ -44,6 +48,11 @@ static READERS: LazyLock<ThreadPool> = LazyLock::new(|| {
     pool.build()
         .expect("the system gives threads to the engine's pool")
 });
+
+thread_local! {
+    /// Whether the thread leaves parallel work to the pool for merges, whichever pool it asks for.
+    static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Channel to the thread that drops large values.
 static DROPPER: LazyLock<Sender<Box<dyn Send>>> = LazyLock::new(|| {
@@ -71,14 +80,36 @@ pub fn lower_priority() {
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// Runs `work` in the engine's pool: rayon jobs that it spawns run there.
+/// Runs `work` in the engine's pool: rayon jobs that it spawns run there. Within [`in_background`], and in
+/// the pool for merges, it runs in that pool.
 pub fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    install_on(&POOL, work)
+    install_on(unless_in_background(&POOL), work)
 }
 
-/// Runs `work` in the pool for reads: rayon jobs that it spawns run there.
+/// Runs `work` in the pool for reads: rayon jobs that it spawns run there. Within [`in_background`], and in
+/// the pool for merges, it runs in that pool.
 pub fn install_readers<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    install_on(&READERS, work)
+    install_on(unless_in_background(&READERS), work)
+}
+
+/// Runs `work` on this thread, with all parallel work in the pool for merges: blocks that need the
+/// other pools never wait for it there.
+pub fn in_background<T>(work: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IN_BACKGROUND.set(self.0);
+        }
+    }
+    let _reset = Reset(IN_BACKGROUND.replace(true));
+    work()
+}
+
+fn unless_in_background(pool: &'static LazyLock<ThreadPool>) -> &'static ThreadPool {
+    match IN_BACKGROUND.get() {
+        true => &BACKGROUND,
+        false => pool,
+    }
 }
 
 /// Runs `work` in the pool for merges, at low priority: rayon jobs that it spawns run there.

@@ -97,8 +97,7 @@ pub fn merge(
     Ok(all)
 }
 
-/// Merges one shard: writes the changed pages of the dirty `trie` above the index `old`, and
-/// removes the pages that the new index no longer names from the page cache.
+/// Merges one shard: writes the changed pages of the dirty `trie` above the index `old`.
 pub(crate) fn merge_shard(
     old: &Arc<PartialTrie>,
     trie: &PartialTrie,
@@ -108,7 +107,5 @@ pub(crate) fn merge_shard(
     if trie.root().is_stub() {
         return Ok(MergedShard::unchanged(old.clone()));
     }
-    let merged = Merger::new(old, trie, held, pages)?.merge()?;
-    merged.dead.iter().for_each(|addr| pages.forget(*addr));
-    Ok(merged)
+    Merger::new(old, trie, held, pages)?.merge()
 }

@@ -127,7 +127,7 @@ impl Parts {
                 finality: Mutex::default(),
                 kept_above: AtomicU64::new(u64::MAX),
             },
-            layers: Layers::new(base, tree, delta),
+            layers: Layers::new(base, tree, delta, intervals.is_some()),
             merging: Arc::new(MergeControl::new(is_behind)),
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),

@@ -16,6 +16,10 @@ use cambium_snapshot::StateError;
 use parking_lot::{Mutex, RwLock};
 use std::sync::{Arc, Weak, atomic::AtomicUsize};
 
+/// Memory of the tries of changed accounts, in that of their values. Where blocks don't move the tries, a
+/// merge moves them past all of its blocks at once, and needs room for that.
+const TRIES_TO_VALUES: usize = 3;
+
 /// The state from which views are made.
 pub(crate) struct Current {
     pub(crate) base: Arc<Base>,
@@ -42,6 +46,8 @@ impl Current {
 pub(crate) struct Layers {
     /// The tries above the base, which compute roots.
     pub(crate) delta: DeltaLock,
+    /// Whether blocks leave the tries where they are, as under `layered`.
+    tries_lag: bool,
     /// Base, overlay and tree of layers. Locked for moments only; views copy from it.
     pub(crate) current: RwLock<Current>,
     /// Memory of the values of blocks that are sealed and not committed, in bytes.
@@ -53,9 +59,10 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// No layers yet, on `base`.
-    pub(crate) fn new(base: Arc<Base>, tree: Tree, delta: Delta) -> Self {
+    pub(crate) fn new(base: Arc<Base>, tree: Tree, delta: Delta, tries_lag: bool) -> Self {
         Self {
             delta: DeltaLock::new(delta),
+            tries_lag,
             current: RwLock::new(Current {
                 base,
                 overlay: Arc::new(Overlay::new()),
@@ -66,9 +73,15 @@ impl Layers {
         }
     }
 
-    /// Memory of the layers that are not being merged, in bytes.
+    /// Memory of the layers that are not being merged, in bytes, with that of the tries that merging them
+    /// needs.
     pub(crate) fn bytes(&self) -> usize {
-        self.current.read().overlay.bytes() + self.delta.bytes()
+        let (values, tries) = (self.current.read().overlay.bytes(), self.delta.bytes());
+        values
+            + match self.tries_lag {
+                true => tries.max(TRIES_TO_VALUES * values),
+                false => tries,
+            }
     }
 
     /// Whether there are committed blocks above the base.

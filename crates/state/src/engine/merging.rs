@@ -11,10 +11,6 @@ use std::{
 /// Share of the layers' memory at which a merge starts. The rest is for blocks that arrive during
 /// it.
 const DUE_PART: f64 = 0.4;
-/// Memory of the layers at which a merge starts at the latest, in bytes, however large the budget
-/// is. After a crash, the first root needs all pages that blocks since the newest checkpoint have
-/// changed; 50,000 to 100,000 of them are read per second.
-const DUE_BYTES_MAX: usize = 192 << 20;
 
 /// Memory limit of the layers, in bytes. It depends on the size of the index.
 #[derive(Default)]
@@ -28,7 +24,7 @@ impl LayerLimit {
 
     /// Memory of the layers at which a merge starts, in bytes.
     pub(crate) fn due(&self) -> usize {
-        ((self.get() as f64 * DUE_PART) as usize).min(DUE_BYTES_MAX)
+        (self.get() as f64 * DUE_PART) as usize
     }
 
     /// Most memory of the tries for proofs that is kept between two proofs, in bytes.

@@ -271,6 +271,7 @@ impl TrieShards {
 
     /// Builds the top levels from the roots of the shards, and hashes them.
     fn build_top_levels(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
+        let mut hashed = None;
         loop {
             let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
             match cambium_trie::top_levels(&shards) {
@@ -283,6 +284,12 @@ impl TrieShards {
                 // prefix.
                 Err(TopLevelsError::Unresolved { shard }) => {
                     self.load_root(usize::from(shard), base, counters)?
+                }
+                // The same, loaded by a read: what is below its root may never have been hashed.
+                Err(TopLevelsError::NotHashed { shard }) if hashed != Some(shard) => {
+                    hashed = Some(shard);
+                    let trie = &mut self.shards[usize::from(shard)].trie;
+                    trie.hash_around_root();
                 }
                 Err(TopLevelsError::NotHashed { shard }) => {
                     let path = shard_prefix(usize::from(shard));

@@ -24,7 +24,8 @@
 //! of look-ups is limited as well.
 //!
 //! **Bound.** Dead bytes that no kept block needs do not exceed the live ones for long. Beside them
-//! are the values that kept blocks have replaced, and what was written since the last two merges.
+//! are the values that kept blocks have replaced, and what was written since the last two merges:
+//! blocks wait for a merge that values have run ahead of.
 //!
 //! What is left out: while all blocks are kept, nothing is cleaned, since reverts need each value
 //! that ever was.

@@ -3,5 +3,6 @@
 mod merged;
 pub(crate) mod state;
 pub(crate) mod batch;
+pub(crate) mod known;
 pub(crate) mod entries;
 pub(crate) mod ahead;

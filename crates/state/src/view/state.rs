@@ -3,7 +3,6 @@
 use crate::{
     engine::{parts::Engine, past_states::PastState},
     layers::{overlay::Overlay, tree::Layer},
-    options::LeafKind,
     tries::base::Base,
     view::merged::{Merged, Source},
 };
@@ -205,17 +204,6 @@ impl View {
             return Ok(None);
         }
         self.inner.ancestor_hash(&self.layer, number)
-    }
-
-    /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
-    pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
-        let touched = Touched::by(changes);
-        if self.inner.options.leaves == LeafKind::Entries {
-            let values = self.entry_values(&touched.entries())?;
-            return Ok(entry_reverts(changes, values));
-        }
-        let accounts = self.accounts(&touched.accounts)?;
-        self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
     }
 
     /// Rejects `changes` that set slots of accounts which they do not create and which do not exist

@@ -76,7 +76,8 @@ impl Engine {
         let run = move || {
             pool::lower_priority();
             // Shared state is behind locks. Tries that a panic has left half changed are dropped.
-            let computed = catch_unwind(AssertUnwindSafe(|| inner.compute_snapshot_root(block)));
+            let compute = || pool::in_background(|| inner.compute_snapshot_root(block));
+            let computed = catch_unwind(AssertUnwindSafe(compute));
             // Who waits for the job may open the database again at once.
             drop(inner);
             // A block that needs the root, and does not find it, tries again and reports the error.
@@ -119,7 +120,11 @@ impl Engine {
         self.health.check()?;
         let root = match self.root_of_layer(block)? {
             Some(root) => root,
-            None => self.root_of_old_state(block)?,
+            // A merge that passed the block has found it. Restoring its state would take memory for nothing.
+            None => match self.known_snapshot_root(block) {
+                Some(root) => root,
+                None => self.root_of_old_state(block)?,
+            },
         };
         let counters = &self.store.counters;
         counters.snapshot_roots.add(1);
@@ -128,10 +133,18 @@ impl Engine {
         Ok(root)
     }
 
+    fn known_snapshot_root(&self, block: BlockId) -> Option<B256> {
+        self.layered.as_ref()?.roots.known(&block.hash)
+    }
+
     /// The root of the trie after a block of the tree, to which the tries above the base are moved.
     fn root_of_layer(self: &Arc<Self>, block: BlockId) -> Result<Option<B256>, StateError> {
         self.catch_up()?;
         let mut delta = self.layers.delta.lock();
+        // A merge may have held the tries for long.
+        if let Some(root) = self.known_snapshot_root(block) {
+            return Ok(Some(root));
+        }
         if self.is_overgrown(delta.memory_bytes()) {
             delta.reset();
         }

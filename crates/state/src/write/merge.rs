@@ -63,11 +63,16 @@ struct Frozen {
 impl Engine {
     /// Whether the layers that are not being merged take enough memory for a merge.
     fn is_merge_due(&self) -> bool {
-        let values = self.store.values.as_ref();
-        let value_bytes_max = self.options.files.value_segment_bytes_max;
         self.layers.bytes() > self.merging.limit.due()
-            || values.is_some_and(|values| values.bytes_since_merge() > value_bytes_max)
+            || self.value_merges_behind() > 0
             || self.layers.current.read().tree.len() > LAYERS_MAX
+    }
+
+    /// Number of merges that would be due for the long values written since the newest one began.
+    pub(super) fn value_merges_behind(&self) -> u64 {
+        let bytes_max = self.options.files.value_segment_bytes_max;
+        let values = self.store.values.as_ref();
+        values.map_or(0, |values| values.bytes_since_merge() / bytes_max.max(1))
     }
 
     /// Starts a merge if one is due and none is under way.
@@ -329,11 +334,16 @@ impl Engine {
                 }
                 target
             };
-            let stopped = self.stop_at_boundaries(&mut delta, &target);
-            let moved = stopped.and_then(|()| {
+            let mut move_there = || {
+                self.stop_at_boundaries(&mut delta, &target)?;
                 let path = delta.path_to(&self.layers.current.read().tree, target.id);
                 delta.move_along(&path, target.id)
-            });
+            };
+            let moved = match self.layered {
+                // The tries are far behind, and no root waits for them.
+                Some(_) => pool::in_background(move_there),
+                None => move_there(),
+            };
             match moved {
                 // The tries are at the base again, and nothing was moved.
                 Err(error) if error.is_transient() => {
@@ -473,6 +483,7 @@ impl Engine {
             parent_hash: intermediate.parent_hash,
             state_root: intermediate.trie_root,
         };
+        let dead = merged.dead.clone();
         let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
         self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
@@ -492,6 +503,8 @@ impl Engine {
         delta.rebase(new.clone());
         self.layers.current.write().base = new;
         drop(delta);
+        // Blocks have read them until now.
+        dead.iter().for_each(|addr| self.store.pages.forget(*addr));
         let tries = intermediate.tries.memory_bytes();
         let kept = (Arc::downgrade(&intermediate.tries) as Weak<_>, tries);
         self.layers.pinned.lock().push(kept);

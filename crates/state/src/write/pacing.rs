@@ -10,6 +10,10 @@
 //! share of the room than the share of the merge that is done. Blocks that arrive faster than they
 //! can be merged are thus slowed down evenly, in proportion to their size. As soon as the memory of
 //! the merged layers is free, nobody waits any more, whatever remains of the merge.
+//!
+//! Long values take little memory and much disk, and only a merge finds out which of their files can
+//! go. So blocks also wait for a merge, until its checkpoint is durable, once
+//! [`VALUE_MERGES_BEHIND_MAX`] times the bytes of values that make a merge due were written since it began.
 
 use crate::engine::{
     merging::{MergeJob, Phase},
@@ -23,6 +27,9 @@ use std::{
 
 /// Share of the room that layers may be ahead of the merge.
 const BEHIND_MAX: f64 = 0.1;
+/// Merges that the long values written since the newest one began may be behind. With one, blocks would
+/// wait for nearly every merge, and more merges find more values to move.
+const VALUE_MERGES_BEHIND_MAX: u64 = 4;
 /// Longest wait for somebody to commit sealed blocks that fill the memory.
 const COMMIT_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a waiting thread looks at the merge's progress.
@@ -43,6 +50,15 @@ impl Engine {
             self.health.check()?;
             let mut state = self.merging.state();
             match state.phase {
+                Phase::Merging(_) | Phase::Freezing
+                    if self.value_merges_behind() >= VALUE_MERGES_BEHIND_MAX =>
+                {
+                    if waited {
+                        self.store.pages.segments.pace().set_gentle(false);
+                    }
+                    waited = true;
+                    self.merging.wait(&mut state, LOOK);
+                }
                 Phase::Merging(job) if self.is_too_far_ahead(&job, bytes) => {
                     if waited {
                         // At full speed, since a caller waits.

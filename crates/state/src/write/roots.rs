@@ -6,7 +6,10 @@ use crate::{
     options::LeafKind,
     tries::delta::LockedDelta,
     values::check_lengths,
-    view::state::{Touched, View, entry_reverts},
+    view::{
+        known::KnownValues,
+        state::{Touched, View, entry_reverts},
+    },
 };
 use alloy_primitives::B256;
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
@@ -69,19 +72,20 @@ impl Engine {
             .map_err(as_bad_changes)
     }
 
-    /// Applies all changes of a session to the tries, on top of the state of `view`. Returns the
-    /// root and the reverts.
+    /// Applies all changes of a session to the tries, on top of the state of `view`, of which it has
+    /// read `known`. Returns the root and the reverts.
     pub(crate) fn stage(
         self: &Arc<Self>,
         view: &View,
         owner: u64,
         changes: &Changes,
+        known: &KnownValues,
     ) -> Result<(B256, Changes), StateError> {
         self.health.check()?;
         if let Some(layered) = &self.layered {
             view.check_owners(&Changes::default(), changes)?;
             let start = Instant::now();
-            let reverts = view.reverts_of(changes)?;
+            let reverts = view.reverts_of(changes, known)?;
             let taken = start.elapsed().as_nanos() as u64;
             self.store.counters.revert_ns.add(taken);
             let root = self.layered_root(layered, view, owner, changes, &reverts)?;

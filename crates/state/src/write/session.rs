@@ -13,7 +13,8 @@ use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
     values::{LongValues, ValuePin, is_long},
     view::{
-        batch::{LayeredKey, ValueCacheUse},
+        batch::ValueCacheUse,
+        known::{KnownKey, KnownValues},
         state::View,
     },
 };
@@ -23,6 +24,7 @@ use cambium_snapshot::{EntryKey, StateError, pool};
 use cambium_trie::{
     Commitment, EntryProof, NoResolve, PartialTrie, ProofTargets, TrieError, UpdateError,
 };
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use std::sync::{
     OnceLock,
@@ -39,6 +41,8 @@ pub struct Session {
     /// The changes up to the last intermediate root, and their reverts.
     applied: Changes,
     applied_reverts: Changes,
+    /// What it has read, where the tries don't have it.
+    known: Mutex<KnownValues>,
     /// Keeps the values that the session has written, from the first one on.
     pin: OnceLock<ValuePin>,
 }
@@ -58,6 +62,7 @@ impl Session {
             id,
             applied: Changes::default(),
             applied_reverts: Changes::default(),
+            known: Mutex::default(),
             pin: OnceLock::new(),
         }
     }
@@ -101,10 +106,12 @@ impl Session {
     }
 
     /// Reads keys in any order, and loads the trie nodes on the paths to them.
-    pub(super) fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+    pub(super) fn read<K: KnownKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         if !self.applied.is_empty() || self.view.inner.layered.is_some() {
             // The tries are past the state before the block, or no root needs them.
-            return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
+            let values = self.view.read_all(keys, ValueCacheUse::ReadAndFill)?;
+            self.known.lock().add(keys, &values);
+            return Ok(values);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
         pool::install(|| sorted.par_sort_unstable());
@@ -227,7 +234,7 @@ impl Session {
         self.view.inner.check_leaves(changes)?;
         self.view.check_owners(&self.applied, changes)?;
         // An error leaves the session unchanged.
-        let reverts = self.view.reverts_of(changes)?;
+        let reverts = self.view.reverts_of(changes, &self.known.lock())?;
         let reverts = self.applied_reverts.clone().then(reverts);
         let all = self.applied.clone().then(changes.clone());
         let inner = &self.view.inner;
@@ -260,15 +267,17 @@ impl Session {
             view,
             id,
             applied_reverts,
+            known,
             ..
         } = self;
+        let known = known.into_inner();
         // Slots that one transaction set and a later one set back are missing from `changes`.
         let (root, reverts) = if applied_reverts.is_empty() {
-            view.inner.stage(&view, id, &changes)?
+            view.inner.stage(&view, id, &changes, &known)?
         } else {
             // The tries have intermediate changes: `net` undoes those before it applies `changes`.
             view.check_owners(&Changes::default(), &changes)?;
-            let reverts = view.reverts_of(&changes)?;
+            let reverts = view.reverts_of(&changes, &known)?;
             let net = applied_reverts.then(changes.clone());
             let root = view
                 .inner

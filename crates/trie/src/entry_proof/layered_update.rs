@@ -11,7 +11,7 @@
 use super::{
     error::EntryProofError,
     layers::{Layers, in_layer},
-    mpt::change,
+    mpt::{change, sorted},
     proof::EntryProof,
     verify::{EntryWrite, check_writes, of_another},
 };
@@ -23,6 +23,7 @@ use crate::{
     node_ref::EMPTY_ROOT,
     upper::{DELTA, LayeredRoots, MergeError, UpperKind, UpperTrie, net_changes},
     value_commitment::ValueCommitment,
+    witness::Wanted,
 };
 use alloc::{vec, vec::Vec};
 use alloy_primitives::B256;
@@ -86,9 +87,10 @@ pub fn verify_layered_update(
     if number == 0 {
         return Err(EntryProofError::NoParent);
     }
-    let mut layers = Layers::new(root, proof)?;
     let keys = reads.iter().chain(writes.iter().map(|(key, _)| key));
-    let found = layers.read(&keys.copied().collect::<Vec<_>>())?;
+    let keys = sorted(keys.copied());
+    let mut layers = Layers::new(root, proof, Wanted::Keys(&keys))?;
+    let found = layers.read(&keys)?;
     let before = writes.iter().map(|(key, _)| {
         let value = found.value(key);
         AccountDiff {

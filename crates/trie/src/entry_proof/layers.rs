@@ -18,6 +18,7 @@ use crate::{
     multiproof::MultiProofError,
     upper::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
     value_commitment::ValueCommitment,
+    witness::Wanted,
 };
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use alloy_primitives::B256;
@@ -63,7 +64,11 @@ pub(super) fn in_layer(trie: &'static str, source: MultiProofError) -> EntryProo
 }
 
 impl<'a> Layers<'a> {
-    pub(super) fn new(root: B256, proof: &'a LayeredEntryProof) -> Result<Self, EntryProofError> {
+    pub(super) fn new(
+        root: B256,
+        proof: &'a LayeredEntryProof,
+        wanted: Wanted<'_>,
+    ) -> Result<Self, EntryProofError> {
         let roots = proof.roots;
         let (expected, got) = (root, roots.root());
         if got != expected {
@@ -72,9 +77,9 @@ impl<'a> Layers<'a> {
         let in_trie = |trie, nodes: Result<Nodes<'a>, MultiProofError>| {
             nodes.map_err(|source| in_layer(trie, source))
         };
-        let delta = Nodes::of_upper(roots.delta, &proof.delta);
-        let intermediate = Nodes::of_upper(roots.intermediate, &proof.intermediate);
-        let snapshot = Nodes::new(roots.snapshot, &proof.snapshot);
+        let delta = Nodes::of_upper(roots.delta, &proof.delta, wanted);
+        let intermediate = Nodes::of_upper(roots.intermediate, &proof.intermediate, wanted);
+        let snapshot = Nodes::new(roots.snapshot, &proof.snapshot, wanted);
         Ok(Self {
             tries: [
                 in_trie(DELTA, delta)?,
@@ -96,11 +101,9 @@ impl<'a> Layers<'a> {
         delta
     }
 
-    /// Returns the values at `keys`. Refuses nodes that none of them needs.
+    /// Returns the values at `keys`, sorted and unique. Refuses nodes that none of them needs.
     pub(super) fn read(&mut self, keys: &[B256]) -> Result<Found, EntryProofError> {
         let mut open = keys.to_vec();
-        open.sort_unstable();
-        open.dedup();
         let mut found = Vec::with_capacity(open.len());
         for (name, nodes) in NAMES.into_iter().zip(&mut self.tries) {
             nodes.check_keys(&open).map_err(within(name))?;

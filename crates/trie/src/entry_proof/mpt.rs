@@ -13,6 +13,7 @@ use crate::{
     resolve::NoResolve,
     rlp::stored_nowhere,
     value_commitment::ValueCommitment,
+    witness::Wanted,
 };
 use alloc::{vec, vec::Vec};
 use alloy_primitives::B256;
@@ -30,14 +31,31 @@ pub(super) fn targets(keys: impl IntoIterator<Item = B256>) -> ProofTargets {
     ProofTargets::new(keys.into_iter().map(|key| (key, vec![])).collect())
 }
 
+/// Keys in ascending order, each once.
+pub(super) fn sorted(keys: impl IntoIterator<Item = B256>) -> Vec<B256> {
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
 impl<'a> Nodes<'a> {
-    pub(super) fn new(root: B256, proof: &'a MultiProof) -> Result<Self, MultiProofError> {
-        Self::of(proof, PartialTrie::from_entry_witness(root, &proof.nodes)?)
+    pub(super) fn new(
+        root: B256,
+        proof: &'a MultiProof,
+        wanted: Wanted<'_>,
+    ) -> Result<Self, MultiProofError> {
+        let unfolded = PartialTrie::from_entry_witness_of(root, &proof.nodes, wanted)?;
+        Self::of(proof, unfolded)
     }
 
     /// The nodes of an upper trie, whose leaves may be tombstones.
-    pub(super) fn of_upper(root: B256, proof: &'a MultiProof) -> Result<Self, MultiProofError> {
-        let unfolded = PartialTrie::from_upper_entry_witness(root, &proof.nodes)?;
+    pub(super) fn of_upper(
+        root: B256,
+        proof: &'a MultiProof,
+        wanted: Wanted<'_>,
+    ) -> Result<Self, MultiProofError> {
+        let unfolded = PartialTrie::from_upper_entry_witness_of(root, &proof.nodes, wanted)?;
         Self::of(proof, unfolded)
     }
 

@@ -1,6 +1,9 @@
 //! Proving entries of a trie.
 
-use super::{mpt::targets, proof::EntryProof};
+use super::{
+    mpt::{sorted, targets},
+    proof::EntryProof,
+};
 use crate::{
     binary_proof::{BinaryProof, ProofPart},
     commitment::Commitment,
@@ -180,14 +183,6 @@ impl PartialTrie {
             }),
         }
     }
-}
-
-/// Keys in ascending order, each once.
-fn sorted(keys: impl IntoIterator<Item = B256>) -> Vec<B256> {
-    let mut keys: Vec<_> = keys.into_iter().collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
 }
 
 fn no_node(missing: Missing) -> TrieError {

@@ -3,10 +3,10 @@
 use super::{
     error::EntryProofError,
     layers::Layers,
-    mpt::{Nodes, commitment_to},
+    mpt::{Nodes, commitment_to, sorted},
     proof::EntryProof,
 };
-use crate::{commitment::Commitment, value_commitment::ValueCommitment};
+use crate::{commitment::Commitment, value_commitment::ValueCommitment, witness::Wanted};
 use alloc::vec::Vec;
 use alloy_primitives::B256;
 
@@ -65,13 +65,16 @@ pub fn verify_entries(
 ) -> Result<Vec<Option<ValueCommitment>>, EntryProofError> {
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
-            let mut nodes = Nodes::new(root, proof)?;
+            let sorted = sorted(keys.iter().copied());
+            let mut nodes = Nodes::new(root, proof, Wanted::Keys(&sorted))?;
             let values = nodes.read(keys)?;
             nodes.check_keys(keys)?;
             Ok(values)
         }
         (Commitment::Layered, EntryProof::Layered(proof)) => {
-            Ok(Layers::new(root, proof)?.read(keys)?.of(keys))
+            let sorted = sorted(keys.iter().copied());
+            let mut layers = Layers::new(root, proof, Wanted::Keys(&sorted))?;
+            Ok(layers.read(&sorted)?.of(keys))
         }
         (Commitment::Binary(hasher), EntryProof::Binary(proof)) => {
             Ok(hashes(proof.verify(root, hasher, keys)?))
@@ -99,14 +102,14 @@ pub fn verify_entry_range(
     }
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
-            let entries = Nodes::new(root, proof)?
+            let entries = Nodes::new(root, proof, Wanted::Range(&first, &last))?
                 .read_range(first, last)?
                 .into_iter();
             let value = |(key, value): (B256, Option<_>)| Some((key, commitment_to(&value?)));
             Ok(entries.filter_map(value).collect())
         }
         (Commitment::Layered, EntryProof::Layered(proof)) => {
-            Layers::new(root, proof)?.read_range(first, last)
+            Layers::new(root, proof, Wanted::Range(&first, &last))?.read_range(first, last)
         }
         (Commitment::Binary(hasher), EntryProof::Binary(proof)) => {
             let entries = proof.verify_range(root, hasher, first, last)?.into_iter();
@@ -140,7 +143,9 @@ pub fn verify_entry_update(
     check_writes(commitment, writes)?;
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
-            let nodes = Nodes::new(root, proof)?;
+            let keys = reads.iter().chain(writes.iter().map(|(key, _)| key));
+            let keys = sorted(keys.copied());
+            let nodes = Nodes::new(root, proof, Wanted::Keys(&keys))?;
             let values = nodes.read(reads)?;
             let root = nodes.update(reads, writes)?;
             Ok(ProvedUpdate { values, root })

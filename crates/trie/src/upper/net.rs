@@ -22,8 +22,11 @@ use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue};
 /// | other slots | those whose value is not the parent's |
 pub fn net_changes(changes: &Changes, reverts: &Changes) -> Option<Vec<AccountDiff>> {
     let mut net = Vec::with_capacity(changes.accounts().len());
+    // Both are sorted by path.
+    let mut olds = reverts.accounts().iter();
     for change in changes.accounts() {
-        let change = net_change(change, reverts.account(&change.path)?)?;
+        let old = olds.find(|old| old.path == change.path)?;
+        let change = net_change(change, old)?;
         if change.wipe || !change.slots.is_empty() || change.account != AccountUpdate::Keep {
             net.push(change);
         }

@@ -145,7 +145,7 @@ impl CambiumStore {
     }
 }
 
-fn changes(keys: &[B256], new: &[Account]) -> Changes {
+pub(super) fn changes(keys: &[B256], new: &[Account]) -> Changes {
     let put = |(path, account): (&B256, &Account)| AccountDiff {
         path: *path,
         account: AccountUpdate::Put(*account),

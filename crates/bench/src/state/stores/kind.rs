@@ -10,13 +10,13 @@ use super::mdbx;
 use super::nomt;
 #[cfg(feature = "qmdb")]
 use super::qmdb;
-#[cfg(feature = "rocksdb")]
-use super::rocksdb;
 use super::{
     cambium::{self, CambiumStore},
     entries::{self, EntryStore},
     store::{Failure, Setup, Store},
 };
+#[cfg(feature = "rocksdb")]
+use super::{rocksdb, rocksdb_mpt};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,6 +33,7 @@ pub(crate) enum Kind {
     Qmdb,
     Firewood,
     Rocksdb,
+    RocksdbMpt,
     Mdbx,
     Fjall,
 }
@@ -45,7 +46,7 @@ impl Kind {
             Self::Nomt => cfg!(feature = "nomt"),
             Self::Qmdb => cfg!(feature = "qmdb"),
             Self::Firewood => cfg!(feature = "firewood"),
-            Self::Rocksdb => cfg!(feature = "rocksdb"),
+            Self::Rocksdb | Self::RocksdbMpt => cfg!(feature = "rocksdb"),
             Self::Mdbx => cfg!(feature = "mdbx"),
             Self::Fjall => cfg!(feature = "fjall"),
         }
@@ -60,6 +61,7 @@ impl Kind {
             Self::Qmdb => 500,
             Self::Firewood => 700,
             Self::Rocksdb => 200,
+            Self::RocksdbMpt => 900,
             Self::Mdbx => 350,
             Self::Fjall => 250,
         }
@@ -67,7 +69,7 @@ impl Kind {
 
     /// Returns whether its root is Ethereum's.
     pub(crate) const fn is_exact(self) -> bool {
-        matches!(self, Self::Cambium | Self::Firewood)
+        matches!(self, Self::Cambium | Self::Firewood | Self::RocksdbMpt)
     }
 
     /// Creates a store with the workload's first state.
@@ -84,6 +86,8 @@ impl Kind {
             Self::Firewood => firewood::load(setup),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => rocksdb::load(setup),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksdbMpt => rocksdb_mpt::load(setup),
             #[cfg(feature = "mdbx")]
             Self::Mdbx => mdbx::load(setup),
             #[cfg(feature = "fjall")]
@@ -106,6 +110,8 @@ impl Kind {
             Self::Firewood => Box::new(firewood::FirewoodStore::open(setup)?),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Box::new(rocksdb::RocksStore::open(setup)?),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksdbMpt => Box::new(rocksdb_mpt::RocksMptStore::open(setup)?),
             #[cfg(feature = "mdbx")]
             Self::Mdbx => Box::new(mdbx::MdbxStore::open(setup)?),
             #[cfg(feature = "fjall")]
@@ -120,5 +126,35 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value();
         f.write_str(value.as_ref().map_or("?", |value| value.get_name()))
+    }
+}
+
+/// Returns Cambium's own stores, and the peers in the list.
+pub(crate) fn kinds(peers: &str, own: &[Kind], bench: &str) -> Result<Vec<Kind>, String> {
+    let mut kinds = own.to_vec();
+    match peers {
+        "none" => {}
+        // Firewood runs only if it is named, because its licence makes using it a decision.
+        "all" => kinds.extend([
+            Kind::Nomt,
+            Kind::Qmdb,
+            Kind::Rocksdb,
+            Kind::RocksdbMpt,
+            Kind::Mdbx,
+            Kind::Fjall,
+        ]),
+        list => {
+            for name in list.split(',') {
+                kinds.push(Kind::from_str(name, true)?);
+            }
+        }
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    match kinds.iter().find(|kind| !kind.is_built()) {
+        Some(kind) => Err(format!(
+            "built without {kind}: `./bench {bench} --peers {kind}` builds it in"
+        )),
+        None => Ok(kinds),
     }
 }

@@ -19,8 +19,10 @@ mod nomt;
 mod qmdb;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb_mpt;
 mod kind;
 
 pub(crate) use cambium::CambiumStore;
-pub(crate) use kind::Kind;
+pub(crate) use kind::{Kind, kinds};
 pub(crate) use store::{Committed, Failure, Setup, Store, WitnessMade, Write};

@@ -24,7 +24,7 @@ const MEMTABLES_MAX: i32 = 3;
 const BLOCK_BYTES: usize = 4096;
 const BLOOM_BITS: f64 = 10.0;
 
-fn cache_bytes(setup: &Setup) -> usize {
+pub(super) fn cache_bytes(setup: &Setup) -> usize {
     (setup.memory_bytes / 100 * CACHE_PERCENT) as usize
 }
 
