@@ -59,14 +59,16 @@ mod reader;
 
 pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 pub use cambium_chain::{
-    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockExecutor, BlockFault,
-    BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
-    ChainWriter, ExecutionCounts, ExecutorKind, FileError, FileKind, FilePosition, Fork, Genesis,
-    GenesisAccount, GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress,
-    LayeredWitness, NoSpread, OPTIMISTIC_THREADS_MIN, Pool, Progress, READ_AHEAD_DEFAULT, ROUTER,
-    RawBlock, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StatelessError, StatelessReport,
-    StatelessRules, TOKEN, Timings, Transaction, WithAccessLists, WitnessForm, WitnessGap,
-    Workload, WorkloadError, WorkloadParams, brief_json_error, token_balance_slot,
+    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockChanges, BlockExecutor,
+    BlockFault, BlockSealer, BlockSize, BlockSource, BlockState, BlockWitness, Chain, ChainError,
+    ChainSealer, ChainSpec, ChainWriter, EvmSession, ExecutedBlock, ExecutionCounts, ExecutorKind,
+    FileError, FileKind, FilePosition, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart,
+    ImportProgress, ImportSummary, InitProgress, InsertedBlock, LayeredWitness, NoSpread,
+    OPTIMISTIC_THREADS_MIN, Outcome, Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER,
+    RawBlock, Receipt, Rules, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StateRead,
+    StatelessError, StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists,
+    WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams, block_env, brief_json_error,
+    config_env, token_balance_slot, transaction_env,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
@@ -86,9 +88,9 @@ pub use cambium_primitives::{
 };
 pub use cambium_state::{
     BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CommittedBlock,
-    CounterValues, Db, FileSizes, Latency, LeafKind, LoadProgress, Loaded, Loader, Options,
-    Recovery, RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session, Staged,
-    StateError, Stats, View, backup, repair,
+    CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress, Loaded, Loader,
+    Options, Recovery, RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session,
+    SideBranch, Staged, StateError, Stats, View, backup, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

@@ -8,6 +8,14 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
 use std::fmt::Display;
 
+/// Says what is wrong with a block: without its parent, nobody knows whether it is valid.
+fn describe(id: &BlockId, fault: &BlockFault) -> String {
+    match fault {
+        BlockFault::UnknownParent(_) => format!("block {id} can't be validated: {fault}"),
+        fault => format!("block {id} is invalid: {fault}"),
+    }
+}
+
 /// Why a block is invalid. The database is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockFault {
@@ -49,8 +57,8 @@ pub enum ChainError {
     /// Bytes given as a block do not encode one.
     #[error("the bytes given as a block: {0}")]
     NotABlock(String),
-    /// A block is invalid.
-    #[error("block {id} is invalid: {fault}")]
+    /// A block is invalid, or its parent is not in the database.
+    #[error("{}", describe(id, fault))]
     Block {
         /// The block.
         id: BlockId,

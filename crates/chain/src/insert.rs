@@ -12,11 +12,8 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{Executor, Hooks, Outcome};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::BlockId;
 use cambium_state::{StateError, View};
-
-/// Canonical blocks that [`Chain::set_canonical`] looks at to find one by its hash.
-const SEARCHED_MAX: BlockNumber = 100_000;
 
 /// A valid block that the database has: see [`Chain::insert`]. It says what the block did and is not
 /// needed for anything else: dropping it removes nothing.
@@ -98,47 +95,24 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`StateError::UnknownBlock`] for a block that is not in the database, and the other errors of
-    /// [`Db::set_canonical`](cambium_state::Db::set_canonical): nothing is changed then.
+    /// [`StateError::UnknownBlock`] for a block that [`Db::search`](cambium_state::Db::search) does not
+    /// find, and the other errors of [`Db::set_canonical`](cambium_state::Db::set_canonical): nothing is changed then.
     pub fn set_canonical(
         &self,
         head: B256,
         safe: Option<B256>,
         finalized: Option<B256>,
     ) -> Result<(), ChainError> {
-        let head = match self.db().find(&head) {
-            Some(head) => head,
-            None => self.canonical_block(self.db().head(), head)?,
+        let find = |hash: B256| -> Result<BlockId, ChainError> {
+            let found = self.db().search(&hash)?;
+            Ok(found.ok_or(StateError::UnknownBlock(hash))?)
         };
-        let below = |hash: Option<B256>| {
-            let find = |hash| self.canonical_block(head, hash);
-            hash.map(find).transpose()
-        };
-        let (safe, finalized) = (below(safe)?, below(finalized)?);
+        let head = find(head)?;
+        let (safe, finalized) = (
+            safe.map(find).transpose()?,
+            finalized.map(find).transpose()?,
+        );
         Ok(self.db().set_canonical(head, safe, finalized)?)
-    }
-
-    /// Finds a block by its hash: one of the newest heights on any branch, or an ancestor of the
-    /// canonical chain at or below `from`.
-    fn canonical_block(&self, from: BlockId, hash: B256) -> Result<BlockId, ChainError> {
-        let finality = self.db().finality();
-        let known = [Some(from), finality.safe, finality.finalized];
-        if let Some(known) = known.into_iter().flatten().find(|block| block.hash == hash) {
-            return Ok(known);
-        }
-        if let Some(found) = self.db().find(&hash) {
-            return Ok(found);
-        }
-        let genesis = self.db().genesis().number;
-        let lowest = finality.finalized.map_or(genesis, |block| block.number);
-        let lowest = lowest.max(from.number.saturating_sub(SEARCHED_MAX));
-        for number in (lowest..=from.number).rev() {
-            match self.db().block_id(number)? {
-                Some(block) if block.hash == hash => return Ok(block),
-                _ => {}
-            }
-        }
-        Err(StateError::UnknownBlock(hash).into())
     }
 
     /// Executes a block of the database again on its parent's state: for its receipts and whatever else

@@ -17,6 +17,7 @@ mod reads;
 mod chain;
 mod init;
 mod prepare;
+mod evm_session;
 mod ahead;
 mod execute;
 mod batch;
@@ -33,12 +34,14 @@ pub use body::{
     validate_ommers, validate_size,
 };
 pub use cambium_evm::{
-    AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, OPTIMISTIC_THREADS_MIN,
-    Outcome, Receipt, Transaction,
+    AccessListSizes, Block, BlockChanges, BlockExecutor, BlockState, ExecutionCounts, ExecutorKind,
+    OPTIMISTIC_THREADS_MIN, Outcome, Receipt, Rules, StateRead, Transaction, block_env, config_env,
+    transaction_env,
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};
 pub use error::{BlockFault, ChainError};
+pub use evm_session::EvmSession;
 pub use execute::{ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,

@@ -18,8 +18,8 @@ use revm::{
 /// Builds an EVM for the transactions of one block.
 pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
     let rules = &input.rules;
-    let cfg = config(rules, input.header.gas_limit);
-    let block = block(input.header, rules);
+    let cfg = config_env(rules, input.header.gas_limit);
+    let block = block_env(input.header, rules);
     let context = EvmContext::new(db, rules.spec)
         .with_cfg(cfg)
         .with_block(block);
@@ -34,7 +34,9 @@ pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
     evm
 }
 
-fn config(rules: &Rules, gas_limit: u64) -> CfgEnv {
+/// The configuration of revm for a block with these rules and this gas limit. From Amsterdam on, and in
+/// Constantinople, revm alone does not follow the rules of a block: only the executors of this crate do.
+pub fn config_env(rules: &Rules, gas_limit: u64) -> CfgEnv {
     let mut cfg = CfgEnv::new_with_spec(rules.spec).with_chain_id(rules.chain_id);
     if rules.eip1283 {
         cfg.set_gas_params(constantinople::gas_params());
@@ -48,7 +50,8 @@ fn config(rules: &Rules, gas_limit: u64) -> CfgEnv {
     cfg
 }
 
-fn block(header: &Header, rules: &Rules) -> BlockEnv {
+/// What revm has to know of a block.
+pub fn block_env(header: &Header, rules: &Rules) -> BlockEnv {
     let merged = rules.is(SpecId::MERGE);
     let blob_price = rules
         .blobs
@@ -75,8 +78,8 @@ fn block(header: &Header, rules: &Rules) -> BlockEnv {
     }
 }
 
-/// Converts a transaction.
-pub(crate) fn transaction(transaction: &Transaction, sender: Address) -> TxEnv {
+/// Converts a transaction, signed by `sender`, to that of revm.
+pub fn transaction_env(transaction: &Transaction, sender: Address) -> TxEnv {
     TxEnv {
         tx_type: transaction.ty(),
         caller: sender,

@@ -14,6 +14,7 @@ mod recorder;
 mod cache;
 mod access_list;
 mod overlay;
+mod block_state;
 mod dao;
 mod constantinople;
 mod state_gas;
@@ -42,6 +43,8 @@ pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
 pub use block_executor::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN, PARALLEL_GAS_MIN};
+pub use block_state::{BlockChanges, BlockState};
+pub use env::{block_env, config_env, transaction_env};
 pub use executor::{ClaimedChanges, ExecutionCounts, Executor, Hooks, RootAfter, Timed};
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;

@@ -443,11 +443,7 @@ impl Entry {
     fn change(&self, wipes: bool) -> Option<EntryChange> {
         let Some(now) = &self.now else {
             self.before.as_ref()?;
-            return Some(EntryChange {
-                account: AccountUpdate::Delete,
-                wipe: true,
-                slots: Vec::new(),
-            });
+            return Some(EntryChange::deletion());
         };
         let now = account(now);
         let account = match &self.before {
@@ -481,14 +477,25 @@ impl Entry {
 }
 
 /// An [`AccountDiff`] before hashing, with slots by number.
-struct EntryChange {
-    account: AccountUpdate,
-    wipe: bool,
-    slots: Vec<(U256, U256)>,
+pub(crate) struct EntryChange {
+    pub(crate) account: AccountUpdate,
+    pub(crate) wipe: bool,
+    pub(crate) slots: Vec<(U256, U256)>,
+}
+
+impl EntryChange {
+    /// The deletion of an account.
+    pub(crate) const fn deletion() -> Self {
+        Self {
+            account: AccountUpdate::Delete,
+            wipe: true,
+            slots: Vec::new(),
+        }
+    }
 }
 
 /// Converts changes to changes by path, hashing all keys in one batch.
-fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountDiff> {
+pub(crate) fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountDiff> {
     let paths = keccak256_each(changes.iter().map(|(address, _)| address));
     let slots = changes.iter().flat_map(|(_, change)| &change.slots);
     let slots = keccak256_each(slots.map(|(slot, _)| slot.to_be_bytes::<32>()));

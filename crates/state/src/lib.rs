@@ -91,7 +91,7 @@ pub use db::{
     recovery::Recovery,
     stats::{Merging, Stats},
 };
-pub use log::{finality::Finality, records::BlockMeta};
+pub use log::{blocks::SideBranch, finality::Finality, records::BlockMeta};
 pub use options::{FileSizes, LeafKind, Options};
 pub use past::trie::{StateTrie, TrieReader};
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};

@@ -94,6 +94,7 @@ impl Suite {
             index_bytes_max: None,
             files: TINY_FILES,
             keep_blocks: None,
+            finalizes: false,
             faults,
         }
     }
@@ -254,6 +255,40 @@ fn few_blocks_kept_through_failures(suite: &Suite) {
     assert_done(&done, &FILES_LEAVE[..1]);
 }
 
+const FINALITY: [&str; 4] = [
+    "canonical",
+    "refused finality",
+    "freed branch",
+    "block below finality",
+];
+
+fn finality(suite: &Suite) {
+    let params = EngineParams {
+        finalizes: true,
+        ..suite.params(15_000, FaultKinds::NONE)
+    };
+    let done = suite.run("finality", suite.seeds(8, 8, 300), 250, params);
+    assert_done(&done, &FINALITY);
+}
+
+fn finality_through_failures(suite: &Suite) {
+    let params = EngineParams {
+        finalizes: true,
+        ..suite.keeping_few(16_000, READS)
+    };
+    let done = suite.run("finality, failures", suite.seeds(8, 4, 300), 250, params);
+    assert_done(&done, &FINALITY[..2]);
+}
+
+fn finality_through_rot(suite: &Suite) {
+    let params = EngineParams {
+        finalizes: true,
+        ..suite.params(17_000, ROT)
+    };
+    let done = suite.run("finality, rot", suite.seeds(4, 2, 200), 150, params);
+    assert_done(&done, &FINALITY[..1]);
+}
+
 fn rot(suite: &Suite) {
     let params = suite.params(9000, ROT);
     let done = suite.run("rot", suite.seeds(4, 4, 200), 150, params);
@@ -334,6 +369,21 @@ macro_rules! stamp {
             #[test]
             fn old_blocks_leave_through_failures_of_the_disk() {
                 super::few_blocks_kept_through_failures(&$suite);
+            }
+
+            #[test]
+            fn finalized_blocks_stay_canonical_and_free_all_other_branches() {
+                super::finality(&$suite);
+            }
+
+            #[test]
+            fn what_is_finalized_survives_failures_of_the_disk() {
+                super::finality_through_failures(&$suite);
+            }
+
+            #[test]
+            fn what_is_finalized_is_canonical_whatever_file_rots() {
+                super::finality_through_rot(&$suite);
             }
 
             #[test]

@@ -1,6 +1,7 @@
 //! Command line arguments, with their help texts.
 
 use super::{
+    block_ref::BlockRef,
     db_args::{DbArgs, WriteArgs},
     kv_args::{KV_HELP, KvCommand},
     sizes::parse_size,
@@ -71,6 +72,19 @@ and always for Amsterdam, access-lists.rlp contains the blocks' access lists for
 With --json: genesis, chain, access_lists (null if not written), accounts, slots, blocks,
 transactions, gas, head_number, head_hash.";
 
+const SET_HEAD_HELP: &str = "\
+Branches are in the database while their blocks are among the newest heights; `cambium db branches`
+lists them. Without --safe and --finalized, the blocks that were called so are forgotten as far as they
+are not on the new head's chain.
+
+Examples:
+  cambium set-head 1000 -d DIR                      the canonical block 1000, as `unwind` does
+  cambium set-head 0x... -d DIR                     a block on another branch, by its hash
+  cambium set-head latest --finalized 900 -d DIR    the same head; block 900 can't be undone
+
+With --json: head_number, head_hash, state_root, before_number, before_hash, safe and finalized (an
+object with number and hash, or null).";
+
 /// A state engine for EVM blockchains: imports chains, verifies every root, and proves state
 #[derive(Debug, Parser)]
 #[command(name = "cambium", version, after_help = AFTER_HELP, propagate_version = true)]
@@ -78,6 +92,9 @@ pub(crate) struct Args {
     /// Print exactly one JSON object on standard output, for machines
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Print neither progress nor notes
+    #[arg(long, short = 'q', global = true)]
+    pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -102,6 +119,9 @@ head_hash, state_root, timings (seconds spent in each stage; stages run concurre
     Export(ExportArgs),
     /// Move the head back to an earlier block
     Unwind(UnwindArgs),
+    /// Make a block the head, on any branch, and say which blocks are safe and finalized
+    #[command(after_help = SET_HEAD_HELP)]
+    SetHead(SetHeadArgs),
     /// Print an account, or one of its slots
     Get(GetArgs),
     /// Print a block's access list: the keys that it touches, and the changes of each step
@@ -147,6 +167,8 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
 pub(crate) enum DbCommand {
     /// Print sizes and counts
     Stats(DbArgs),
+    /// Print the head, the safe and the finalized block, and the branches that are not canonical
+    Branches(DbArgs),
     /// Read everything, hash the state from its leaves, and compare it with the roots
     Check(CheckArgs),
     /// Copy the database and its history to a new directory, even while another process writes to them
@@ -432,12 +454,28 @@ pub(crate) struct UnwindArgs {
     pub(crate) db: WriteArgs,
 }
 
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SetHeadArgs {
+    /// The block: a number of the canonical chain, a hash on any branch, latest or earliest
+    #[arg(value_name = "BLOCK")]
+    pub(crate) head: BlockRef,
+    /// The newest safe block, which is the head or one of its ancestors
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) safe: Option<BlockRef>,
+    /// The newest finalized block, which is the head or one of its ancestors: no other branch can be
+    /// imported any more that leaves the chain below it
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) finalized: Option<BlockRef>,
+    #[command(flatten)]
+    pub(crate) db: WriteArgs,
+}
+
 /// A state in the database.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StateArgs {
-    /// Use the state after this block [default: the head]
-    #[arg(long, value_name = "N")]
-    pub(crate) block: Option<u64>,
+    /// Use the state after this block: a number, a hash, latest, earliest, safe or finalized
+    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Latest)]
+    pub(crate) block: BlockRef,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

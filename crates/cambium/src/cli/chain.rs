@@ -1,16 +1,17 @@
 //! Commands on a chain's blocks and state: init, export, unwind, get.
 
 use super::{
-    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
-    db_args::WriteArgs,
+    args::{ExportArgs, GetArgs, InitArgs, SetHeadArgs, UnwindArgs},
+    block_ref::BlockRef,
+    db_args::{DbArgs, WriteArgs},
     error::Failure,
     history, open,
     output::{Output, Report, Table, bytes, count},
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK256_EMPTY,
-    LoadProgress, StateError, U256, keccak256,
+    AccessListWriter, B256, BlockId, Chain, ChainError, ChainWriter, Db, InitProgress,
+    KECCAK256_EMPTY, LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -211,6 +212,85 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
             "state_root": state_root,
         }),
     ))
+}
+
+pub(crate) fn set_head(args: &SetHeadArgs, out: &Output) -> Result<Report, Failure> {
+    let db = open::state_to_write(&args.db, out)?;
+    let before = db.head();
+    let head = args.head.find(&db)?;
+    let below = |block: BlockRef| block.find_below(&db, head);
+    let safe = args.safe.map(below).transpose()?;
+    let finalized = args.finalized.map(below).transpose()?;
+    match (safe, finalized) {
+        (None, None) => _ = db.set_head(head)?,
+        _ => db.set_canonical(head, safe, finalized)?,
+    }
+    let state_root = db.view()?.state_root();
+    let table = Table::default().row("head", head);
+    let table = finality_rows(table, &db).row("state root", state_root);
+    let mut json = json!({
+        "head_number": head.number,
+        "head_hash": head.hash,
+        "before_number": before.number,
+        "before_hash": before.hash,
+        "state_root": state_root,
+    });
+    put_finality(&mut json, &db);
+    let title = match before == head {
+        true => format!("Block {head} stays the head."),
+        false => format!("The head was block {before}."),
+    };
+    Ok(Report::new(format!("{title}\n{table}"), json))
+}
+
+fn finality_rows(table: Table, db: &Db) -> Table {
+    let finality = db.finality();
+    let text = |block: Option<BlockId>| match block {
+        None => "none".to_owned(),
+        Some(block) => block.to_string(),
+    };
+    table
+        .row("safe", text(finality.safe))
+        .row("finalized", text(finality.finalized))
+}
+
+fn put_finality(json: &mut Value, db: &Db) {
+    let finality = db.finality();
+    json["safe"] = json!(finality.safe.map(block_json));
+    json["finalized"] = json!(finality.finalized.map(block_json));
+}
+
+fn block_json(block: BlockId) -> Value {
+    json!({ "number": block.number, "hash": block.hash })
+}
+
+pub(crate) fn branches(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
+    let db = open::db_to_read(args, out)?;
+    let head = db.head();
+    let branches = db.side_branches()?;
+    let mut table = finality_rows(Table::default().row("head", head), &db);
+    table = table.section(match branches.is_empty() {
+        true => "There is no branch besides the canonical chain.",
+        false => "Branches, and the block after which each leaves the canonical chain",
+    });
+    for branch in &branches {
+        let blocks = branch.tip.number - branch.fork.number;
+        let text = format!("{} blocks after block {}", count(blocks), branch.fork);
+        table = table.row(branch.tip, text);
+    }
+    let listed = branches.iter().map(|branch| {
+        json!({
+            "tip": block_json(branch.tip),
+            "fork": block_json(branch.fork),
+        })
+    });
+    let mut json = json!({
+        "head_number": head.number,
+        "head_hash": head.hash,
+        "branches": listed.collect::<Vec<_>>(),
+    });
+    put_finality(&mut json, &db);
+    Ok(Report::new(table.to_string(), json))
 }
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DbArgs {
     /// Directory of the database
-    #[arg(long, short = 'd', value_name = "DIR")]
+    #[arg(long, short = 'd', value_name = "DIR", env = "CAMBIUM_DATADIR")]
     pub(crate) datadir: PathBuf,
     /// Memory for caches and recent blocks together: 512M, 4G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]

@@ -7,6 +7,7 @@ use super::{
     import,
     output::{Output, Report, Table, bytes, count},
     proof::stateless_table,
+    signals::Stop,
     workload::{Generated, How, generate},
 };
 use alloy_primitives::utils::format_ether;
@@ -91,7 +92,13 @@ fn import_chain(
     )?;
     let disk = Arc::new(StdDisk::new(db));
     let chain = Chain::init(disk, &made.genesis, Options::default(), &mut |_| {})?;
-    let summary = import::import_files(&chain, slice::from_ref(&made.chain), None, out)?;
+    let summary = import::import_files(
+        &chain,
+        slice::from_ref(&made.chain),
+        None,
+        &Stop::default(),
+        out,
+    )?;
     out.say(format_args!("{}\n", import::text(&summary, &chain)))?;
     if summary.done.head != made.head {
         return Err(Failure::Demo("the head is not that of the generated chain"));

@@ -2,8 +2,8 @@
 
 use cambium::kv::{KvError, VerifyError};
 use cambium::{
-    B256, BlockId, ChainError, FileError, GenesisError, HistoryError, ProofError, StateError,
-    StatelessError, StoreError, WorkloadError, brief_json_error,
+    B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, ProofError,
+    StateError, StatelessError, StoreError, WorkloadError, brief_json_error,
 };
 use std::{
     fmt, io,
@@ -20,6 +20,10 @@ pub(crate) enum Exit {
     InvalidBlock = 3,
     Damaged = 4,
     DoesNotHold = 5,
+    /// Ended by Ctrl-C, after a whole block.
+    Interrupted = 130,
+    /// Ended by SIGTERM, after a whole block.
+    Terminated = 143,
 }
 
 impl From<Exit> for ExitCode {
@@ -94,6 +98,10 @@ pub(crate) enum Failure {
     },
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
+    #[error("no block of the database was called {0}")]
+    NotMarked(&'static str),
+    #[error("CAMBIUM_LOG={0}: the levels are off, error, warn, info, debug and trace")]
+    BadLevel(String),
     /// A step of the demonstration had a wrong result.
     #[error("the demonstration failed: {0}")]
     Demo(&'static str),
@@ -202,7 +210,7 @@ impl Failure {
             | Self::BadEntries { .. }
             | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
-            Self::BadEntry { .. } | Self::EmptyRange { .. } => Exit::WrongUsage,
+            Self::BadEntry { .. } | Self::EmptyRange { .. } | Self::BadLevel(_) => Exit::WrongUsage,
             Self::Workload(_)
             | Self::Kv(_)
             | Self::NoStore(_)
@@ -211,6 +219,7 @@ impl Failure {
             | Self::BadLine { .. }
             | Self::Exists(_)
             | Self::DemoExists(_)
+            | Self::NotMarked(_)
             | Self::NothingToExport { .. }
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
@@ -232,6 +241,10 @@ impl Failure {
 
 fn import_advice(error: &ChainError) -> Option<&'static str> {
     match error {
+        ChainError::Block { fault, .. } if matches!(**fault, BlockFault::UnknownParent(_)) => Some(
+            "import the file that has its parent first: the blocks of a file, and the files, must be \
+             in order, and of the chain of the database",
+        ),
         ChainError::Block { .. } => Some(
             "get the block from another source; the import continues after the database's head",
         ),
@@ -257,6 +270,10 @@ const fn database_advice(error: &ChainError) -> Option<&'static str> {
 
 fn chain_exit(error: &ChainError) -> Exit {
     match error {
+        // The block may be valid: its chain is not that of the database, or a part of it is missing.
+        ChainError::Block { fault, .. } if matches!(**fault, BlockFault::UnknownParent(_)) => {
+            Exit::CouldNotBeDone
+        }
         ChainError::Block { .. } | ChainError::NotABlock(_) => Exit::InvalidBlock,
         ChainError::Unreadable { .. } => Exit::Damaged,
         ChainError::State(error) => state_exit(error),

@@ -2,6 +2,7 @@
 
 use super::{
     args::{HistoryBuildArgs, HistoryMode, NodesArgs, StateArgs},
+    block_ref::{BlockRef, Place},
     db_args::{DbArgs, WriteArgs},
     error::Failure,
     open,
@@ -253,8 +254,10 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
 /// The state that the arguments name: at the head, near it from the block log, and else from the
 /// history, if there is one.
 pub(crate) fn view(args: &StateArgs, db: &Db, out: &Output) -> Result<HistoryView, Failure> {
-    let Some(number) = args.block else {
-        return Ok(db.view()?.into());
+    let number = match args.block.place(db)? {
+        Place::Head => return Ok(db.view()?.into()),
+        Place::Aside(block) => return Ok(db.view_of(block)?.into()),
+        Place::Canonical(number) => number,
     };
     let disk = open::disk_to_read(&args.db)?;
     let of_history = History::open_read_only(disk, db, options(&args.db, None))
@@ -301,11 +304,13 @@ pub(crate) fn of_archive(
 pub(crate) fn proving_view(
     args: &DbArgs,
     db: &Db,
-    number: Option<u64>,
+    block: BlockRef,
     out: &Output,
 ) -> Result<HistoryView, Failure> {
-    let Some(number) = number else {
-        return Ok(db.view()?.into());
+    let number = match block.place(db)? {
+        Place::Head => return Ok(db.view()?.into()),
+        Place::Aside(block) => return Ok(db.view_of(block)?.into()),
+        Place::Canonical(number) => number,
     };
     match of_archive(args, db, number, out)? {
         Some(view) => Ok(view),
@@ -315,7 +320,12 @@ pub(crate) fn proving_view(
 
 /// The state root of a view's block; `None` if the block has left the log.
 pub(crate) fn state_root(db: &Db, view: &HistoryView) -> Result<Option<B256>, Failure> {
-    match db.block(view.block().number) {
+    let block = view.block();
+    if matches!(db.block_id(block.number), Ok(own) if own != Some(block)) {
+        // On another branch.
+        return Ok(db.block_by_id(block)?.map(|block| block.state_root));
+    }
+    match db.block(block.number) {
         Err(StateError::NotKept { .. }) => Ok(None),
         block => Ok(block?.map(|block| block.state_root)),
     }

@@ -6,10 +6,12 @@ use super::{
     error::Failure,
     figures, history, open,
     output::{Output, Report, Table, count, rate, seconds},
+    signals::Stop,
 };
 use cambium::{
-    AccessListReader, BlockExecutor, BlockSource, Chain, ChainError, ExecutorKind, FileError,
-    Follower, ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock, WithAccessLists,
+    AccessListReader, BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind,
+    FileError, Follower, ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock,
+    WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -38,7 +40,10 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         .with_batch(args.batch.get())
         .with_read_ahead(args.read_ahead);
     let follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
-    let imported = import_files(&chain, &args.files, args.access_lists.as_deref(), out);
+    let head = chain.db().head();
+    let stop = Stop::on_signals();
+    let lists = args.access_lists.as_deref();
+    let imported = import_files(&chain, &args.files, lists, &stop, out);
     // The blocks before a failure are committed, and belong to the history as well.
     let followed = follower.map(Follower::finish).transpose();
     let summary = imported?;
@@ -71,7 +76,30 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
             ));
         }
     }
-    Ok(Report::new(text(&summary, &chain), json(&summary, &chain)))
+    if let Some(fork) = left_branch(chain.db(), head)? {
+        out.note(format_args!(
+            "the head changed branch: {} -> {}, which part after block {fork}",
+            head, done.head
+        ));
+    }
+    let mut report = Report::new(text(&summary, &chain), json(&summary, &chain));
+    if let Some(exit) = stop.asked() {
+        report.exit = exit;
+        report.json["stopped"] = json!(true);
+        let stopped = format!("Stopped at block {}, run again to go on.", done.head.number);
+        report.text = format!("{stopped}\n{}", report.text);
+    }
+    Ok(report)
+}
+
+/// The newest canonical block that the chain of `head` has, if that is not canonical any more.
+fn left_branch(db: &Db, head: BlockId) -> Result<Option<u64>, Failure> {
+    if db.block_id(head.number)?.is_some_and(|block| block == head) {
+        return Ok(None);
+    }
+    let branches = db.side_branches()?;
+    let of_head = branches.into_iter().find(|branch| branch.tip == head);
+    Ok(of_head.map(|branch| branch.fork.number))
 }
 
 const BATCH: &str = "--batch";
@@ -140,15 +168,18 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
 }
 
 /// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access
-/// lists. After an error all valid blocks before are committed, and the failure says so.
+/// lists. After an error all valid blocks before are committed, and the failure says so. If `stop` is
+/// asked for, no further block is read: those that are under way are committed.
 pub(crate) fn import_files(
     chain: &Chain,
     files: &[PathBuf],
     access_lists: Option<&Path>,
+    stop: &Stop,
     out: &Output,
 ) -> Result<ImportSummary, Failure> {
-    let files = Files::new(files)?;
-    let mut meter = Meter::new(out.bar(files.bytes_total, BAR), files.bytes_read.clone());
+    let files = Files::new(files, stop.clone())?;
+    let bar = out.bar(files.bytes_total, BAR);
+    let mut meter = Meter::new(bar, out.is_quiet(), files.bytes_read.clone());
     let mut progress = |progress: &ImportProgress| meter.update(progress);
     let summary = match access_lists {
         None => chain.import(files, &mut progress),
@@ -175,11 +206,12 @@ struct Files {
     bytes_before: u64,
     bytes_total: u64,
     bytes_read: Arc<AtomicU64>,
+    stop: Stop,
 }
 
 impl Files {
     /// Checks that all files exist before any is read.
-    fn new(files: &[PathBuf]) -> Result<Self, Failure> {
+    fn new(files: &[PathBuf], stop: Stop) -> Result<Self, Failure> {
         let mut bytes_total = 0;
         for file in files {
             let metadata = file.metadata().map_err(Failure::io(file, "read"))?;
@@ -193,6 +225,7 @@ impl Files {
             bytes_before: 0,
             bytes_total,
             bytes_read: Arc::default(),
+            stop,
         })
     }
 }
@@ -201,6 +234,9 @@ impl Iterator for Files {
     type Item = Result<RawBlock, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.stop.asked().is_some() {
+            return None;
+        }
         loop {
             if let Some(source) = &mut self.current {
                 let next = source.next();
@@ -208,6 +244,8 @@ impl Iterator for Files {
                 self.bytes_read.store(read, Ordering::Relaxed);
                 match next {
                     None => self.bytes_before = read,
+                    // What is cut short by the end that was asked for is read again.
+                    Some(Err(_)) if self.stop.asked().is_some() => return None,
                     next => return next,
                 }
             }
@@ -226,23 +264,25 @@ impl Iterator for Files {
 /// Updates the progress bar.
 struct Meter {
     bar: ProgressBar,
+    is_silent: bool,
     bytes_read: Arc<AtomicU64>,
     /// Recent progress with its times, for the rates.
     before: VecDeque<(Instant, ImportProgress)>,
 }
 
 impl Meter {
-    fn new(bar: ProgressBar, bytes_read: Arc<AtomicU64>) -> Self {
+    fn new(bar: ProgressBar, is_silent: bool, bytes_read: Arc<AtomicU64>) -> Self {
         let before = VecDeque::from([(Instant::now(), ImportProgress::default())]);
         Self {
             bar,
+            is_silent,
             bytes_read,
             before,
         }
     }
 
     fn update(&mut self, now: &ImportProgress) {
-        if self.bar.is_hidden() {
+        if self.is_silent {
             return;
         }
         self.bar

@@ -5,6 +5,7 @@
 
 use super::{
     args::ProveArgs,
+    block_ref::Place,
     error::Failure,
     output::{Output, Report},
     proved,
@@ -70,9 +71,10 @@ impl From<Account> for Fields {
 }
 
 pub(crate) fn prove(args: &ProveArgs, db: &Db, out: &Output) -> Result<Report, Failure> {
-    let view = match args.state.block {
-        None => db.view()?,
-        Some(number) => db.view_at(number)?,
+    let view = match args.state.block.place(db)? {
+        Place::Head => db.view()?,
+        Place::Canonical(number) => db.view_at(number)?,
+        Place::Aside(block) => db.view_of(block)?,
     };
     let (block, root) = (view.block(), view.state_root());
     let targets = targets(args.address, args.slots.iter());

@@ -5,10 +5,12 @@
 //! defines the exit codes.
 
 mod sizes;
+mod error;
+mod block_ref;
+mod signals;
 mod db_args;
 mod kv_args;
 mod args;
-mod error;
 mod output;
 mod figures;
 mod open;
@@ -29,8 +31,8 @@ use args::{Args, Command, DbCommand, HistoryCommand};
 use clap::Parser;
 use error::Failure;
 use output::{Output, Report};
-use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use std::{io::IsTerminal, process::ExitCode};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 pub(crate) fn main() -> ExitCode {
     // clap prints help and usage errors; the latter exit with 2.
@@ -43,18 +45,41 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let filter = EnvFilter::try_from_env("CAMBIUM_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
-    let out = Output::new(args.json);
-    let done = run(&args.command, &out).and_then(|report| out.print(&report));
+    let out = Output::new(args.json, args.quiet);
+    let done = log_to_standard_error()
+        .and_then(|()| run(&args.command, &out))
+        .and_then(|report| out.print(&report));
     let code = match done {
         Ok(code) => code,
         Err(failure) => out.print_failure(&failure),
     };
     code.into()
+}
+
+/// Prints what the engine does, as `CAMBIUM_LOG` asks for.
+fn log_to_standard_error() -> Result<(), Failure> {
+    let asked = std::env::var_os("CAMBIUM_LOG").unwrap_or_default();
+    let asked = asked.to_string_lossy();
+    // Anything else would be taken for the name of a module.
+    let is_level = |text: &str| text.parse::<LevelFilter>().is_ok();
+    let is_known = |part: &str| match part.split_once('=') {
+        Some((_, level)) => is_level(level),
+        None => is_level(part),
+    };
+    let wrong = || Failure::BadLevel(asked.clone().into_owned());
+    if !asked.is_empty() && !asked.split(',').map(str::trim).all(is_known) {
+        return Err(wrong());
+    }
+    let filter = match asked.is_empty() {
+        true => EnvFilter::new("warn"),
+        false => EnvFilter::try_new(&asked).map_err(|_| wrong())?,
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    Ok(())
 }
 
 fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
@@ -63,6 +88,7 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Import(args) => import::import(args, out),
         Command::Export(args) => chain::export(args, out),
         Command::Unwind(args) => chain::unwind(args, out),
+        Command::SetHead(args) => chain::set_head(args, out),
         Command::Get(args) => chain::get(args, out),
         Command::Bal(args) => bal::bal(args, out),
         Command::Prove(args) => proof::prove(args, out),
@@ -72,6 +98,7 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Witness(args) => proof::witness(args, out),
         Command::Stateless(args) => proof::stateless(args),
         Command::Db(DbCommand::Stats(args)) => db::stats(args, out),
+        Command::Db(DbCommand::Branches(args)) => chain::branches(args, out),
         Command::Db(DbCommand::Check(args)) => db::check(args, out),
         Command::Db(DbCommand::Backup(args)) => db::backup(args, out),
         Command::Db(DbCommand::Repair(args)) => db::repair(args, out),

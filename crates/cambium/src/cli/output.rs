@@ -7,6 +7,7 @@ use std::{
     fmt::{Display, Write as _},
     io::{self, Write},
     path::Path,
+    thread,
     time::Duration,
 };
 
@@ -32,14 +33,24 @@ impl Report {
     }
 }
 
+/// Time between two lines of progress, where standard error is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
 /// Standard output and standard error.
 pub(crate) struct Output {
     json: bool,
+    /// Neither progress nor notes.
+    quiet: bool,
 }
 
 impl Output {
-    pub(crate) const fn new(json: bool) -> Self {
-        Self { json }
+    pub(crate) const fn new(json: bool, quiet: bool) -> Self {
+        Self { json, quiet }
+    }
+
+    /// Whether neither progress nor notes are printed.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// Prints a report as text or JSON.
@@ -79,16 +90,22 @@ impl Output {
 
     /// Prints a note to standard error.
     pub(crate) fn note(&self, text: impl Display) {
-        eprint_line(&format_args!("note: {text}"));
+        if !self.quiet {
+            eprint_line(&format_args!("note: {text}"));
+        }
     }
 
-    /// A progress bar of `total` steps on standard error, if that is a terminal. If `total` is 0, a
-    /// spinner.
+    /// A progress bar of `total` steps on standard error, or lines of text if that is no terminal. If
+    /// `total` is 0, a spinner.
     pub(crate) fn bar(&self, total: u64, template: &str) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(
-            (total > 0).then_some(total),
-            ProgressDrawTarget::stderr_with_hz(10),
-        );
+        let target = match self.quiet {
+            true => ProgressDrawTarget::hidden(),
+            false => ProgressDrawTarget::stderr_with_hz(10),
+        };
+        let bar = ProgressBar::with_draw_target((total > 0).then_some(total), target);
+        if !self.quiet && bar.is_hidden() {
+            print_lines(&bar);
+        }
         let template = if total > 0 {
             template
         } else {
@@ -98,6 +115,38 @@ impl Output {
             bar.set_style(style.progress_chars("=> "));
         }
         bar
+    }
+}
+
+/// Prints a line of progress now and then, until the bar is finished or dropped.
+fn print_lines(bar: &ProgressBar) {
+    let bar = bar.downgrade();
+    let run = move || {
+        loop {
+            thread::sleep(LINE_EVERY);
+            let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else {
+                return;
+            };
+            eprint_line(&line(&bar));
+        }
+    };
+    // Without it there are no lines, and the work is done all the same.
+    let _ = thread::Builder::new()
+        .name("progress".to_owned())
+        .spawn(run);
+}
+
+/// What a bar says, without its drawing.
+fn line(bar: &ProgressBar) -> String {
+    let message = bar.message();
+    match bar.length().filter(|length| *length > 0) {
+        None => message,
+        Some(length) => {
+            let percent = 100 * bar.position().min(length) / length;
+            let left = seconds(bar.eta());
+            let told = if message.is_empty() { "" } else { "  " };
+            format!("{percent}%{told}{message}  ETA {left}")
+        }
     }
 }
 
@@ -213,6 +262,18 @@ mod tests {
         assert_eq!(seconds(Duration::from_millis(15)), "15 ms");
         assert_eq!(seconds(Duration::from_millis(1_540)), "1.5 s");
         assert_eq!(seconds(Duration::from_secs(125)), "2 min 05 s");
+    }
+
+    #[test]
+    fn progress_has_a_line_without_escape_codes() {
+        let bar = ProgressBar::hidden();
+        bar.set_message("reading");
+        assert_eq!(line(&bar), "reading");
+        bar.set_length(200);
+        bar.set_position(50);
+        let text = line(&bar);
+        assert!(text.starts_with("25%  reading  ETA "), "{text}");
+        assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::engine::parts::Engine;
 use crate::write::sealed::Sealed;
 use crate::{
-    log::{finality::Finality, records::BlockMeta},
+    log::{blocks::SideBranch, finality::Finality, records::BlockMeta},
     options::Options,
     view::{ahead::ReadAhead, state::View},
 };
@@ -22,6 +22,9 @@ pub struct CommittedBlock {
     /// The changes that undo it: the values before.
     pub reverts: Changes,
 }
+
+/// Canonical blocks that [`Db::search`] looks at.
+const SEARCHED_MAX: BlockNumber = 100_000;
 
 /// An open database. Clones are handles of the same database.
 #[derive(Clone)]
@@ -93,6 +96,46 @@ impl Db {
     /// blocks of any height.
     pub fn find(&self, hash: &B256) -> Option<BlockId> {
         self.inner.find(hash)
+    }
+
+    /// Number and hash of a block by its hash: one that [`Db::find`] finds, a safe or finalized block, or a
+    /// canonical one among the newest 100,000, whose hashes are compared from the head down.
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::block_id`].
+    pub fn search(&self, hash: &B256) -> Result<Option<BlockId>, StateError> {
+        let head = self.head();
+        let marked = self.finality();
+        let mut known = [Some(head), marked.safe, marked.finalized]
+            .into_iter()
+            .flatten();
+        if let Some(known) = known.find(|block| block.hash == *hash) {
+            return Ok(Some(known));
+        }
+        if let Some(found) = self.find(hash) {
+            return Ok(Some(found));
+        }
+        let lowest = head.number.saturating_sub(SEARCHED_MAX);
+        for number in (lowest.max(self.genesis().number)..=head.number).rev() {
+            match self.block_id(number) {
+                Ok(Some(block)) if block.hash == *hash => return Ok(Some(block)),
+                // Older ones are not kept either.
+                Err(StateError::NotKept { .. }) => break,
+                found => _ = found?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The branches among the newest [`Options::unfinalized_blocks`] heights that are not canonical and can
+    /// still become so, lowest first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::block_id`].
+    pub fn side_branches(&self) -> Result<Vec<SideBranch>, StateError> {
+        self.inner.journal.blocks.side_branches()
     }
 
     /// A view of the state after the canonical block at `number`.

@@ -24,8 +24,9 @@ impl Finality {
 
     /// Forgets the blocks for which `is_kept` is false.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(BlockId) -> bool) {
-        self.safe = self.safe.filter(|block| is_kept(*block));
         self.finalized = self.finalized.filter(|block| is_kept(*block));
+        let safe = self.safe.filter(|block| is_kept(*block));
+        self.safe = safe.or(self.finalized);
     }
 
     /// Appends the encoding.

@@ -184,8 +184,12 @@ impl Journal {
         _ = self.kept_above.fetch_update(set, get, lower);
     }
 
-    /// Forgets safe and finalized blocks that are not canonical any more.
+    /// Forgets safe and finalized blocks that are not canonical any more. While the head is on its way
+    /// down, it does nothing: what is canonical in memory then is not what the log names.
     pub(crate) fn forget_uncanonical(&self) {
+        if self.target_head.lock().is_some() {
+            return;
+        }
         self.finality
             .lock()
             .retain(|block| match self.blocks.canonical(block.number) {

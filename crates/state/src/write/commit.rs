@@ -60,6 +60,10 @@ impl Engine {
                     return Err(StateError::ParentNotCommitted(id));
                 }
                 self.check_kept(id)?;
+                self.check_finalized(match block.is_durable() {
+                    true => id,
+                    false => BlockId::new(id.number.saturating_sub(1), layer.parent_hash),
+                })?;
             }
             group.push(id.hash);
         }
@@ -146,7 +150,6 @@ impl Engine {
                 next = BlockId::new(next.number.saturating_sub(1), block.parent());
             }
         }
-        self.check_finalized(next)?;
         Ok(HeadMove::Along(self.journal.blocks.chain_of(next)?, on_top))
     }
 

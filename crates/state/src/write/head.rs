@@ -72,19 +72,19 @@ impl Engine {
         };
         self.health.poison(appended)?;
         self.sync_log()?;
-        let writer = if is_far {
+        tracing::info!(from = %self.head(), to = %id, is_far, ?finality, "moving the head");
+        if let Some(finality) = finality {
+            // Checkpoints on the way down have it.
+            *self.journal.finality.lock() = finality;
+        }
+        if is_far {
             drop(writer);
             // The log already names the new head, so a failure can't restore the old one.
             self.health.poison(self.descend_to(id))?;
-            self.journal.writer.lock()
         } else {
             self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
-            writer
-        };
-        if let Some(finality) = finality {
-            *self.journal.finality.lock() = finality;
+            drop(writer);
         }
-        drop(writer);
         if finality.is_some() {
             self.health.poison(self.free_branches())?;
         }
@@ -171,6 +171,7 @@ impl Engine {
             match retry_transient(|| self.follow_head(step)) {
                 Ok(()) if step == id => {
                     *self.journal.target_head.lock() = None;
+                    self.journal.forget_uncanonical();
                     return Ok(());
                 }
                 Ok(()) => {

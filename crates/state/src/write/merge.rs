@@ -152,7 +152,11 @@ impl Engine {
             old,
         } = frozen;
         drop(old);
+        let (start, block) = (Instant::now(), intermediate.block);
+        tracing::debug!(%block, "merging blocks into pages");
         self.run_merge(&base, &intermediate, log)?;
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(%block, seconds, "merged blocks into pages, with a checkpoint");
         drop((base, intermediate));
         // Before the next merge can begin, whose checkpoint lists the segments that are there.
         self.remove_values()?;

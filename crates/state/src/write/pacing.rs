@@ -101,6 +101,7 @@ impl Engine {
         }
         if waited {
             let taken = start.elapsed();
+            tracing::debug!(seconds = taken.as_secs_f64(), "a block waited for a merge");
             self.store
                 .counters
                 .seal_wait_ns

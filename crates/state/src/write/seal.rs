@@ -9,7 +9,7 @@ use crate::{
 };
 use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 impl Engine {
     /// Adds a layer once there is memory for it. Before anything is kept, this checks the block's
@@ -126,19 +126,31 @@ impl Engine {
         let Some(finalized) = self.journal.finality.lock().finalized else {
             return Ok(());
         };
-        self.journal.blocks.forget_branches(finalized)?;
         let uppers = self.layered.as_ref().map(Layered::lock);
         let mut delta = self.layers.delta.lock();
         let mut current = self.layers.current.write();
         let tree = &current.tree;
-        // Everything above the base descends from a finalized block at or below it.
-        let Some(layer) = tree.by_hash(&finalized.hash) else {
-            return Ok(());
-        };
-        let mut stay: HashSet<_> = tree.chain(layer.id).map(|layer| layer.id).collect();
-        stay.extend(tree.descendants(layer.id));
-        let mut lost = tree.above_root();
-        lost.retain(|layer| !stay.contains(&layer.id));
+        let mut lost = Vec::new();
+        for layer in tree.above_root() {
+            // Sealed blocks are not among the journal's.
+            let mut known = layer.block;
+            while self.journal.blocks.position_of(known)?.is_none()
+                && let Some(layer) = tree.by_hash(&known.hash)
+            {
+                known = BlockId::new(known.number.saturating_sub(1), layer.parent_hash);
+            }
+            // What is built on an ancestor of the finalized block does not descend from that one.
+            let is_sealed = known != layer.block;
+            let is_kin = self.journal.blocks.is_kin(known, finalized)?;
+            if !is_kin || is_sealed && known.number < finalized.number {
+                lost.push(layer);
+            }
+        }
+        lost.sort_by_key(|layer| layer.block.number);
+        if !lost.is_empty() {
+            tracing::info!(blocks = lost.len(), %finalized, "freeing branches beside the finalized block");
+        }
+        let tree = &current.tree;
         if lost.iter().any(|layer| layer.id == delta.at()) {
             let head = tree.head().id;
             let path = delta.path_to(tree, head);
@@ -151,7 +163,8 @@ impl Engine {
             }
         }
         self.take_out(&mut current, uppers, &lost, |_| 1);
-        Ok(())
+        drop(current);
+        self.journal.blocks.forget_branches(finalized)
     }
 
     /// Removes a block that was sealed and not committed, and all blocks on it.

@@ -149,6 +149,7 @@ impl EngineDriver {
         let view = self.outcome(view, at)?;
         let known = &self.known[&self.head];
         assert_eq!(view.block(), known.id, "{at}: head");
+        assert_eq!(self.db().finality(), self.finality, "{at}");
         assert_eq!(view.state_root(), known.root, "{at}: root of the head");
         self.compare(&view, self.head, 8, at)
     }

@@ -10,7 +10,8 @@ use crate::{LayeredBlock, Model, Random};
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
 use cambium_state::{
-    Db, FaultyDisk, FileSizes, Options, Recovery, Sealed, Session, StateError, StoreError, View,
+    Db, FaultyDisk, FileSizes, Finality, Options, Recovery, Sealed, Session, StateError,
+    StoreError, View,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -38,6 +39,8 @@ pub struct EngineParams {
     pub files: FileSizes,
     /// Number of blocks below the head that are kept, or `None` for all.
     pub keep_blocks: Option<u64>,
+    /// Whether blocks are called safe and finalized.
+    pub finalizes: bool,
     /// Kinds of faults of the disk.
     pub faults: FaultKinds,
 }
@@ -68,6 +71,10 @@ pub struct EngineDriver {
     pub(super) head: B256,
     /// Other possible heads, after a failure during their commit.
     pub(super) pending: Vec<B256>,
+    /// The safe and the finalized block.
+    pub(super) finality: Finality,
+    /// What else may be safe and finalized, after a failure.
+    pub(super) pending_finality: Vec<Finality>,
     pub(super) next_hash: u64,
     /// The highest number of any head or possible head.
     pub(super) highest: u64,
@@ -126,6 +133,8 @@ impl EngineDriver {
             head: id.hash,
             known: HashMap::from([(id.hash, known)]),
             pending: Vec::new(),
+            finality: Finality::default(),
+            pending_finality: Vec::new(),
             next_hash: 0,
             highest: 0,
             views: Vec::new(),
@@ -254,7 +263,11 @@ impl EngineDriver {
 
     /// Returns the ancestor `depth` blocks below the head, or genesis.
     pub(super) fn ancestor(&self, depth: u64) -> B256 {
-        let mut hash = self.head;
+        self.ancestor_of(self.head, depth)
+    }
+
+    /// Returns the ancestor `depth` blocks below a block, or genesis.
+    pub(super) fn ancestor_of(&self, mut hash: B256, depth: u64) -> B256 {
         for _ in 0..depth {
             let known = &self.known[&hash];
             if known.id.number > 0 {

@@ -112,6 +112,7 @@ impl EngineDriver {
         );
         self.head = db.head().hash;
         self.pending.clear();
+        self.accept_finality(at);
         true
     }
 
@@ -272,6 +273,9 @@ impl EngineDriver {
             self.known[&self.head].id
         );
         let root = known.root;
+        let finality = db.finality();
+        let retained = self.retained(finality, head.hash);
+        assert_eq!(retained, finality, "{at}: not on the chain of {head}");
         let view = db.view().unwrap_or_else(|error| panic!("{at}: {error}"));
         assert_eq!(view.state_root(), root, "{at}: root of the head");
         self.compare_where_readable(&view, head.hash, at);

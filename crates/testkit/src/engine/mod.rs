@@ -11,6 +11,7 @@ mod first_state;
 mod driver;
 mod checks;
 mod operations;
+mod finality;
 mod mistakes;
 mod faults;
 mod entries;

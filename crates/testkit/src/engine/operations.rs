@@ -19,7 +19,7 @@ impl EngineDriver {
         let parent = if self.random.percent(80) {
             self.head
         } else {
-            self.recent()
+            self.buildable()
         };
         let aside = parent != self.head && self.random.percent(50);
         self.count(if parent == self.head {
@@ -67,7 +67,7 @@ impl EngineDriver {
             let committed = self.db().commit_all(group);
             self.outcome(committed, at)?;
             self.head = last;
-            self.pending.clear();
+            self.head_moved();
             for hash in hashes {
                 self.is_durable(hash);
             }
@@ -81,7 +81,7 @@ impl EngineDriver {
     /// Blocks sealed on a side branch, while the head moves on and is merged below them.
     pub(super) fn side_blocks_ahead(&mut self, at: &str) -> Result<(), Failed> {
         self.count("side blocks ahead");
-        let parent = self.recent();
+        let parent = self.buildable();
         let ahead = self.ahead(parent, at)?;
         for _ in 0..self.random.below(3) {
             self.block(at)?;
@@ -264,7 +264,7 @@ impl EngineDriver {
         let set = self.db().set_head(self.known[&target].id);
         self.outcome_at(target, set, at)?;
         self.head = target;
-        self.pending.clear();
+        self.head_moved();
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl EngineDriver {
             "{at}: unwind to {number}"
         );
         self.head = target;
-        self.pending.clear();
+        self.head_moved();
         Ok(())
     }
 
@@ -319,7 +319,7 @@ impl EngineDriver {
     /// A block is durable and the head: that was acknowledged.
     pub(super) fn is_the_head(&mut self, hash: B256) {
         self.head = hash;
-        self.pending.clear();
+        self.head_moved();
         self.is_durable(hash);
     }
 

@@ -27,10 +27,12 @@ impl EngineDriver {
                     self.count("refused for want of memory");
                     self.views.clear();
                     self.pending.clear();
+                    self.pending_finality.clear();
                 }
                 Err(Failed::NotKept) => {
                     self.count("refused for blocks that are not kept");
                     self.pending.clear();
+                    self.pending_finality.clear();
                 }
             }
         }
@@ -44,6 +46,7 @@ impl EngineDriver {
             50..56 => self.blocks_ahead(at)?,
             56..60 => self.side_blocks_ahead(at)?,
             60..64 => self.drop_block(at)?,
+            64..68 if self.params.finalizes => self.canonical(at)?,
             64..70 => self.change_head(at)?,
             70..75 => self.unwind(at)?,
             75..82 => self.flush(at)?,
@@ -99,6 +102,7 @@ impl EngineDriver {
                 .unwrap_or_else(|error| panic!("{at}: {} {error} {:?}", known.id, recovery));
         }
         self.db = Some(db);
+        self.accept_finality(at);
         let checked = self.check_durable(at).and_then(|()| self.check_all(at));
         if let Err(Failed::Disk) = checked.and_then(|()| self.check_head(at)) {
             self.recover(at);

@@ -105,6 +105,15 @@ impl UnfinalizedRange {
     }
 }
 
+/// A branch that is not canonical: see [`Db::side_branches`](crate::Db::side_branches).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SideBranch {
+    /// Its newest block.
+    pub tip: BlockId,
+    /// The newest canonical block below it; the oldest block of the branch that is known, if none is.
+    pub fork: BlockId,
+}
+
 /// A planned move of the base.
 pub(crate) struct BaseMove {
     to: BlockId,
@@ -293,17 +302,25 @@ impl Blocks {
     /// [`StateError::UnknownBlock`] if it is neither, because its branch was dropped.
     pub(crate) fn ancestor_hash(
         &self,
+        id: BlockId,
+        number: BlockNumber,
+    ) -> Result<Option<B256>, StateError> {
+        self.ancestor_hash_in(&self.state.read(), id, number)
+    }
+
+    fn ancestor_hash_in(
+        &self,
+        state: &State,
         mut id: BlockId,
         number: BlockNumber,
     ) -> Result<Option<B256>, StateError> {
-        let state = self.state.read();
         let hash_of = |entry: Option<BlockEntry>| entry.map(|entry| entry.hash);
         while id.number > number {
-            if hash_of(self.canonical_in(&state, id.number)?) == Some(id.hash) {
-                return Ok(hash_of(self.canonical_in(&state, number)?));
+            if hash_of(self.canonical_in(state, id.number)?) == Some(id.hash) {
+                return Ok(hash_of(self.canonical_in(state, number)?));
             }
-            if self.is_base_ancestor(&state, id)? {
-                return Ok(hash_of(self.ancestor_in(&state, number)?));
+            if self.is_base_ancestor(state, id)? {
+                return Ok(hash_of(self.ancestor_in(state, number)?));
             }
             let block = state.recent.get(&id.hash);
             let block = block.ok_or(StateError::UnknownBlock(id.hash))?;
@@ -462,24 +479,68 @@ impl Blocks {
         })
     }
 
-    /// Forgets the recent blocks and orphans that neither descend from the canonical block `finalized`
-    /// nor are its ancestors: nothing can be built on them any more.
+    /// The newest block of each branch that is not canonical, with the newest canonical block below it.
+    /// Sorted by height.
+    pub(crate) fn side_branches(&self) -> Result<Vec<SideBranch>, StateError> {
+        let state = &*self.state.read();
+        let is_canonical = |id: BlockId| -> Result<bool, StateError> {
+            let canonical = self.canonical_in(state, id.number)?;
+            Ok(canonical.is_some_and(|entry| entry.hash == id.hash))
+        };
+        let parents: HashSet<B256> = state.recent.values().map(|block| block.parent).collect();
+        let mut branches = Vec::new();
+        for block in state.recent.values() {
+            let tip = block.id;
+            if parents.contains(&tip.hash) || is_canonical(tip)? {
+                continue;
+            }
+            let mut fork = tip;
+            while !is_canonical(fork)? {
+                // None on the base's own chain, if the head is on another branch.
+                let parent = state.recent.get(&fork.hash).map(|block| block.parent);
+                let below = fork.number.checked_sub(1).zip(parent);
+                let Some((number, parent)) = below else { break };
+                fork = BlockId::new(number, parent);
+            }
+            branches.push(SideBranch { tip, fork });
+        }
+        branches.sort_unstable_by_key(|branch| (branch.tip.number, branch.tip.hash));
+        Ok(branches)
+    }
+
+    /// Whether `block` is the canonical block `finalized`, or one of its ancestors or descendants: other
+    /// blocks can't be built upon any more. `block` is known.
+    pub(crate) fn is_kin(&self, block: BlockId, finalized: BlockId) -> Result<bool, StateError> {
+        self.is_kin_in(&self.state.read(), block, finalized)
+    }
+
+    fn is_kin_in(
+        &self,
+        state: &State,
+        block: BlockId,
+        finalized: BlockId,
+    ) -> Result<bool, StateError> {
+        let (high, low) = match block.number > finalized.number {
+            true => (block, finalized),
+            false => (finalized, block),
+        };
+        Ok(self.ancestor_hash_in(state, high, low.number)? == Some(low.hash))
+    }
+
+    /// Forgets the recent blocks and orphans that are no kin of the canonical block `finalized`: see
+    /// [`Blocks::is_kin`]. Ancestors of the base stay.
     pub(crate) fn forget_branches(&self, finalized: BlockId) -> Result<(), StateError> {
         let state = &mut *self.state.write();
-        let mut blocks: Vec<_> = state.recent.values().copied().collect();
-        blocks.sort_unstable_by_key(|block| block.id.number);
-        let mut kept: HashSet<B256> = [finalized.hash].into();
-        for block in blocks {
-            let RecentBlock { id, parent, .. } = block;
-            let is_kept = match id.number <= finalized.number {
-                true => self.canonical_in(state, id.number)? == Some(block.entry()),
-                false => kept.contains(&parent),
-            };
-            if is_kept {
-                kept.insert(id.hash);
+        let mut forgotten = Vec::new();
+        for block in state.recent.values() {
+            let id = block.id;
+            if !self.is_base_ancestor(state, id)? && !self.is_kin_in(state, id, finalized)? {
+                forgotten.push(id.hash);
             }
         }
-        state.recent.retain(|hash, _| kept.contains(hash));
+        for hash in forgotten {
+            state.recent.remove(&hash);
+        }
         let is_above = |block: &RecentBlock| block.id.number > finalized.number;
         for orphans in state.orphans.values_mut() {
             orphans.retain(is_above);

@@ -1,0 +1,277 @@
+//! Blocks that are inserted without becoming the head, and heads that are chosen afterwards: as a
+//! consensus client does.
+
+use alloy_consensus::proofs::calculate_receipt_root;
+use alloy_primitives::{Address, B256, Bytes};
+use alloy_rlp::Encodable;
+use cambium_chain::{
+    Block, BlockFault, BlockSealer, BlockSize, Chain, ChainError, ChainSealer, Fork, Workload,
+    WorkloadParams,
+};
+use cambium_primitives::BlockId;
+use cambium_state::{FaultyDisk, Options, StateError};
+use std::sync::Arc;
+
+const BLOCKS: u64 = 6;
+
+fn workload() -> Workload {
+    Workload::new(WorkloadParams {
+        fork: Fork::Prague,
+        accounts: 40,
+        senders: Some(10),
+        blocks: BLOCKS,
+        block_size: BlockSize::Transactions(8),
+        ..WorkloadParams::default()
+    })
+    .unwrap()
+}
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        unfinalized_blocks: 16,
+        ..Options::default()
+    }
+}
+
+fn chain_on(disk: &FaultyDisk) -> Chain {
+    Chain::init_workload(Arc::new(disk.clone()), &workload(), options(), &mut |_| {}).unwrap()
+}
+
+/// Seals drafts with another beneficiary from a height on.
+struct Branch<'a> {
+    sealer: ChainSealer<'a>,
+    fork: u64,
+    beneficiary: Address,
+}
+
+impl BlockSealer for Branch<'_> {
+    type Error = ChainError;
+
+    fn seal(&mut self, mut draft: Block) -> Result<Block, ChainError> {
+        if draft.header.number > self.fork {
+            draft.header.beneficiary = self.beneficiary;
+        }
+        self.sealer.seal(draft)
+    }
+}
+
+/// The blocks of a branch that leaves the workload's chain after block `fork`.
+fn branch(fork: u64, name: u8) -> Vec<Block> {
+    let maker = chain_on(&FaultyDisk::new(1));
+    let genesis = maker.block(0).unwrap().header;
+    let mut blocks = Vec::new();
+    let mut sealer = Branch {
+        sealer: ChainSealer(&maker),
+        fork,
+        beneficiary: Address::repeat_byte(name),
+    };
+    workload()
+        .generate(&genesis, &mut sealer, |block| {
+            blocks.push(block.clone());
+            Ok(())
+        })
+        .unwrap();
+    blocks
+}
+
+fn rlp(block: &Block) -> Bytes {
+    let mut rlp = Vec::new();
+    block.encode(&mut rlp);
+    rlp.into()
+}
+
+fn id(block: &Block) -> BlockId {
+    BlockId::new(block.header.number, block.header.hash_slow())
+}
+
+fn hash(block: &Block) -> B256 {
+    id(block).hash
+}
+
+fn insert_all(chain: &Chain, blocks: &[Block]) {
+    for block in blocks {
+        let inserted = chain.insert(rlp(block), None).unwrap();
+        assert_eq!(inserted.id, id(block));
+    }
+}
+
+/// What the beneficiary of a branch has at its last block.
+fn balance(chain: &Chain, at: BlockId, name: u8) -> bool {
+    let view = chain.db().view_of(at).unwrap();
+    let path = alloy_primitives::keccak256(Address::repeat_byte(name));
+    view.account(&path).unwrap().is_some()
+}
+
+#[test]
+fn an_inserted_block_is_there_and_is_not_the_head() {
+    let disk = FaultyDisk::new(2);
+    let chain = chain_on(&disk);
+    let genesis = chain.db().head();
+    let blocks = branch(0, 0xaa);
+    for block in &blocks {
+        let inserted = chain.insert(rlp(block), None).unwrap();
+        assert_eq!(inserted.id, id(block));
+        assert_eq!(inserted.parent, block.header.parent_hash);
+        assert_eq!(inserted.state_root, block.header.state_root);
+        let outcome = inserted.outcome.unwrap();
+        assert_eq!(outcome.receipts.len(), block.body.transactions.len());
+        let root = calculate_receipt_root(&outcome.receipts);
+        assert_eq!(root, block.header.receipts_root);
+        assert_eq!(outcome.gas_used, block.header.gas_used);
+        assert!(!outcome.changes.accounts().is_empty());
+        // Again: it is known, and what it did is found by executing it.
+        let again = chain.insert(rlp(block), None).unwrap();
+        assert_eq!(again.outcome, None);
+        assert_eq!(chain.outcome_of(again.id).unwrap(), outcome);
+        // Readable at once, before it is canonical.
+        let view = chain.db().view_of(inserted.id).unwrap();
+        assert_eq!(view.state_root(), block.header.state_root);
+        assert_eq!(chain.db().head(), genesis);
+        assert_eq!(chain.db().block_id(block.header.number).unwrap(), None);
+    }
+    // Durable: opened again, it can be the head.
+    drop(chain);
+    let chain = Chain::open(Arc::new(disk.crash()), options()).unwrap().0;
+    assert_eq!(chain.db().head(), genesis);
+    let last = id(blocks.last().unwrap());
+    chain.set_canonical(last.hash, None, None).unwrap();
+    assert_eq!(chain.db().head(), last);
+    assert_eq!(
+        chain.finalized_view().unwrap().map(|view| view.block()),
+        None
+    );
+}
+
+#[test]
+fn heads_are_chosen_and_finalized_blocks_free_other_branches() {
+    let disk = FaultyDisk::new(3);
+    let chain = chain_on(&disk);
+    let (a, b) = (branch(0, 0xaa), branch(2, 0xbb));
+    // Up to the fork both are the same chain only if the fork of `a` is later.
+    let c = branch(3, 0xcc);
+    insert_all(&chain, &a);
+    insert_all(&chain, &b);
+    insert_all(&chain, &c);
+    assert_eq!(hash(&b[1]), hash(&c[1]));
+    let last = BLOCKS as usize - 1;
+    chain.set_canonical(hash(&a[last]), None, None).unwrap();
+    assert!(balance(&chain, chain.db().head(), 0xaa));
+    chain
+        .set_canonical(hash(&b[last]), Some(hash(&b[1])), None)
+        .unwrap();
+    assert!(balance(&chain, chain.db().head(), 0xbb));
+    assert_eq!(chain.db().finality().safe, Some(id(&b[1])));
+    // Block 2 is on both `b` and `c`, and not on `a`.
+    chain
+        .set_canonical(hash(&c[last]), Some(hash(&c[4])), Some(hash(&c[1])))
+        .unwrap();
+    let finality = chain.db().finality();
+    assert_eq!(finality.safe, Some(id(&c[4])));
+    assert_eq!(finality.finalized, Some(id(&c[1])));
+    assert_eq!(chain.finalized_view().unwrap().unwrap().block(), id(&c[1]));
+    assert!(!chain.has(id(&a[last])).unwrap(), "a freed branch");
+    assert!(
+        chain.has(id(&b[last])).unwrap(),
+        "a branch that may still win"
+    );
+    // It can.
+    chain.set_canonical(hash(&b[last]), None, None).unwrap();
+    assert_eq!(
+        chain.db().finality().safe,
+        Some(id(&c[1])),
+        "the safe block was on the other branch"
+    );
+    // Nothing undoes the finalized block.
+    let refused = chain.set_canonical(hash(&a[last]), None, None).unwrap_err();
+    let is_unknown = matches!(refused, ChainError::State(StateError::UnknownBlock(_)));
+    assert!(is_unknown, "{refused}");
+    let below = chain.db().block_id(1).unwrap().unwrap();
+    let refused = chain.set_canonical(below.hash, None, None).unwrap_err();
+    let is_refused = matches!(
+        refused,
+        ChainError::State(StateError::NotOnFinalized { .. })
+    );
+    assert!(is_refused, "{refused}");
+    let refused = chain.insert(rlp(&a[1]), None).unwrap_err();
+    assert!(
+        refused.to_string().contains("is not in the database")
+            || refused.to_string().contains("finalized"),
+        "{refused}"
+    );
+    // All of that survives a crash.
+    drop(chain);
+    let chain = Chain::open(Arc::new(disk.crash()), options()).unwrap().0;
+    assert_eq!(chain.db().head(), id(&b[last]));
+    assert_eq!(chain.db().finality().finalized, Some(id(&c[1])));
+    assert!(!chain.has(id(&a[last])).unwrap(), "a freed branch");
+}
+
+#[test]
+fn a_block_on_an_ancestor_of_the_finalized_block_is_refused() {
+    let chain = chain_on(&FaultyDisk::new(4));
+    let (a, b) = (branch(0, 0xaa), branch(0, 0xbb));
+    insert_all(&chain, &a);
+    chain
+        .set_canonical(hash(&a[3]), None, Some(hash(&a[2])))
+        .unwrap();
+    let refused = chain.insert(rlp(&b[0]), None).unwrap_err();
+    let is_refused = matches!(
+        refused,
+        ChainError::State(StateError::NotOnFinalized { .. })
+    );
+    assert!(is_refused, "{refused}");
+    let refused = chain.import_block(rlp(&b[0]), None).unwrap_err();
+    let is_refused = matches!(
+        refused,
+        ChainError::State(StateError::NotOnFinalized { .. })
+    );
+    assert!(is_refused, "{refused}");
+    assert_eq!(chain.db().head(), id(&a[3]));
+    // Whoever means it moves the head there first.
+    chain.db().unwind(0).unwrap();
+    assert_eq!(chain.db().finality().finalized, None);
+    chain.insert(rlp(&b[0]), None).unwrap();
+}
+
+#[test]
+fn an_invalid_block_is_refused_and_leaves_nothing() {
+    let chain = chain_on(&FaultyDisk::new(5));
+    let blocks = branch(0, 0xaa);
+    let mut wrong = blocks[0].clone();
+    wrong.header.state_root = B256::repeat_byte(1);
+    let refused = chain.insert(rlp(&wrong), None).unwrap_err();
+    assert!(matches!(refused, ChainError::Block { .. }), "{refused}");
+    assert!(!chain.has(id(&wrong)).unwrap());
+    // Its parent is not there yet.
+    let refused = chain.insert(rlp(&blocks[1]), None).unwrap_err();
+    let ChainError::Block { fault, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert!(matches!(**fault, BlockFault::UnknownParent(_)), "{refused}");
+    // A head that nobody has inserted.
+    let refused = chain
+        .set_canonical(hash(&blocks[1]), None, None)
+        .unwrap_err();
+    let is_unknown = matches!(refused, ChainError::State(StateError::UnknownBlock(_)));
+    assert!(is_unknown, "{refused}");
+    insert_all(&chain, &blocks[..2]);
+    // A safe block above the head, and one below the finalized block.
+    let head = hash(&blocks[0]);
+    let refused = chain
+        .set_canonical(head, Some(hash(&blocks[1])), None)
+        .unwrap_err();
+    let is_refused = matches!(refused, ChainError::State(StateError::NotAnAncestor { .. }));
+    assert!(is_refused, "{refused}");
+    let head = hash(&blocks[1]);
+    let genesis = chain.db().genesis().hash;
+    let refused = chain
+        .set_canonical(head, Some(genesis), Some(hash(&blocks[0])))
+        .unwrap_err();
+    let is_refused = matches!(
+        refused,
+        ChainError::State(StateError::SafeBelowFinalized { .. })
+    );
+    assert!(is_refused, "{refused}");
+    assert_eq!(chain.db().head().number, 0);
+}
