@@ -85,8 +85,11 @@ impl Engine {
             self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
             drop(writer);
         }
-        if finality.is_some() {
-            self.health.poison(self.free_branches())?;
+        if finality.is_some()
+            && let Err(error) = retry_transient(|| self.free_branches())
+        {
+            // They take memory, and nothing can be committed on them.
+            tracing::warn!(%error, "branches beside the finalized block stay until the next one");
         }
         drop(moving);
         self.merge_if_due();
@@ -147,6 +150,10 @@ impl Engine {
         let Some(finalized) = self.journal.finality.lock().finalized else {
             return Ok(());
         };
+        // The head's chain has it.
+        if block == self.head() {
+            return Ok(());
+        }
         let hash = match finalized.number <= block.number {
             true => self.journal.blocks.ancestor_hash(block, finalized.number)?,
             false => None,
