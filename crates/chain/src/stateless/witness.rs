@@ -31,7 +31,7 @@ pub struct BlockWitness {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LayeredWitness {
-    /// Parts of the parent's three tries, encoded as a [`LayeredProof`].
+    /// Parts of the parent's three tries, encoded as a [`LayeredProof`](cambium_trie::LayeredProof).
     pub tries: Bytes,
     /// Of the first block of an interval: the root of the snapshot on which the interval stands. It is
     /// claimed, see [`StatelessReport::snapshot_root`].
