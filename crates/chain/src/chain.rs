@@ -40,6 +40,8 @@ pub struct Chain {
     batch: usize,
     read_ahead: usize,
     recent: Mutex<Recent>,
+    /// Held while a block is inserted.
+    pub(crate) inserting: Mutex<()>,
 }
 
 impl Chain {
@@ -52,6 +54,7 @@ impl Chain {
             batch: 1,
             read_ahead: READ_AHEAD_DEFAULT,
             recent: Mutex::default(),
+            inserting: Mutex::default(),
         }
     }
 

@@ -10,7 +10,8 @@ use revm::{
     state::{Account, AccountInfo},
 };
 
-/// The state of a block that is being executed by revm: a database that transactions are committed to.
+/// The state of a block that is being executed by revm: a database that transactions are committed to, each
+/// by itself ([`BlockState`]).
 ///
 /// ```no_run
 /// use cambium_chain::EvmSession;

@@ -194,6 +194,7 @@ impl Chain {
         let unknown_parent = || invalid(BlockFault::UnknownParent(header.parent_hash));
         let parent_id = self.parent_of(header);
         let parent = self.known(parent_id)?.ok_or_else(unknown_parent)?;
+        self.db().check_buildable(parent_id)?;
         let post_merge = self
             .spec()
             .is_post_merge(header.number, parent.total_difficulty);

@@ -473,7 +473,8 @@ impl Chain {
             && self.db().block_id(id.number)? != Some(id)
             && self.has(id)?
         {
-            self.db().set_head(id)?;
+            // Not `set_head`, which would undo the finalized block.
+            self.db().set_canonical(id, None, None)?;
         }
         Ok(())
     }

@@ -39,6 +39,8 @@ impl Chain {
     /// [`Options::unfinalized_blocks`](cambium_state::Options::unfinalized_blocks) heights or becomes
     /// canonical, and no block of another branch is finalized.
     ///
+    /// Callers take turns: blocks are inserted one at a time.
+    ///
     /// `rlp` is the block's encoding, and `access_list` that of its access list, if it came with one.
     ///
     /// # Errors
@@ -67,6 +69,8 @@ impl Chain {
             state_root: header.state_root,
             outcome,
         };
+        // A block that another caller has sealed and not committed yet could not be built upon.
+        let _alone = self.inserting.lock();
         if self.has(id)? {
             return Ok(inserted(None));
         }

@@ -35,7 +35,8 @@ impl BlockChanges {
         }
     }
 
-    /// The changes of one transaction or system call, as revm returns them: `ResultAndState::state`.
+    /// The changes of one transaction or system call, as revm returns them: `ResultAndState::state`. A state
+    /// of several transactions does not say what the earlier ones changed: [`BlockState`] knows.
     ///
     /// | in `state` | change |
     /// |---|---|
@@ -53,12 +54,18 @@ impl BlockChanges {
             if is_gone(touched) {
                 return (*address, EntryChange::deletion());
             }
+            let is_created = touched.is_created();
             let slots = touched.storage.iter();
-            let slots = slots.filter(|(_, slot)| slot.present_value != slot.original_value);
-            codes.extend(code_of(&touched.info));
+            let slots = slots.filter(|(_, slot)| match is_created {
+                true => !slot.present_value.is_zero(),
+                false => slot.present_value != slot.original_value,
+            });
+            if is_created || touched.info.code_hash != touched.original_info().code_hash {
+                codes.extend(code_of(&touched.info));
+            }
             let change = EntryChange {
                 account: AccountUpdate::Put(account(&touched.info)),
-                wipe: touched.is_created(),
+                wipe: is_created,
                 slots: slots
                     .map(|(key, slot)| (*key, slot.present_value))
                     .collect(),
@@ -120,6 +127,9 @@ fn bundle_change(changed: &BundleAccount) -> Option<EntryChange> {
 
 /// A state with the writes of a block on top: a database for revm that collects what is committed to
 /// it, for callers that build blocks or execute them by themselves.
+///
+/// Each transaction is committed by itself, as `transact_commit` does: in one state of several transactions
+/// (`transact_many_commit`) an account that one of them destroyed and a later one paid would be deleted.
 ///
 /// Reads are of the block so far. [`DatabaseCommit::commit`] can't return an error, so it is kept, and
 /// [`BlockState::finish`] returns the first one: what was read in between may lack writes.

@@ -221,21 +221,27 @@ impl<DB: StateRead> Overlay<DB> {
                 });
                 let new_code = new_code.map(|code| (touched.info.code_hash, code.clone()));
                 change.wipe = existed && touched.is_created();
-                if touched.is_created() {
+                let is_created = touched.is_created();
+                if is_created {
                     entry.wiped = true;
                     entry.slots.clear();
                 }
                 entry.now = Some(touched.info);
                 for (key, slot) in touched.storage {
-                    if slot.present_value == slot.original_value {
-                        continue;
+                    let now = slot.present_value;
+                    // In a state of several transactions it is the value before the last one.
+                    let before = match is_created {
+                        true => U256::ZERO,
+                        false => slot.original_value,
+                    };
+                    match entry.slots.entry(key) {
+                        MapEntry::Occupied(mut known) => known.get_mut().now = now,
+                        MapEntry::Vacant(unknown) if now != before => {
+                            unknown.insert(Slot { before, now });
+                        }
+                        MapEntry::Vacant(_) => {}
                     }
-                    entry
-                        .slots
-                        .entry(key)
-                        .or_insert(Slot::found(slot.original_value))
-                        .now = slot.present_value;
-                    if stepwise {
+                    if stepwise && now != slot.original_value {
                         change
                             .slots
                             .push((keccak256(key.to_be_bytes::<32>()), slot.present_value));

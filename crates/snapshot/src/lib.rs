@@ -71,7 +71,7 @@ pub use pages::{
 pub use read::{
     ahead::AheadReader,
     batch::{CHUNK_KEYS, PARALLEL_KEYS_MIN},
-    snapshot::{Entries, Slots, Snapshot},
+    snapshot::{Slots, Snapshot, TopLeaves},
 };
 pub use rebuild::rebuild;
 pub use reclaim::Reclaimer;

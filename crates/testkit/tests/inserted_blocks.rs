@@ -5,12 +5,12 @@ use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::{Address, B256, Bytes};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    Block, BlockFault, BlockSealer, BlockSize, Chain, ChainError, ChainSealer, Fork, Workload,
-    WorkloadParams,
+    Block, BlockFault, BlockSealer, BlockSize, BlockSource, Chain, ChainError, ChainSealer, Fork,
+    Workload, WorkloadParams,
 };
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options, StateError};
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 const BLOCKS: u64 = 6;
 
@@ -274,4 +274,91 @@ fn an_invalid_block_is_refused_and_leaves_nothing() {
     );
     assert!(is_refused, "{refused}");
     assert_eq!(chain.db().head().number, 0);
+}
+
+/// Imports blocks as a file of them.
+fn import(chain: &Chain, blocks: &[Block]) -> Result<(), ChainError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("blocks.rlp");
+    let bytes: Vec<u8> = blocks
+        .iter()
+        .flat_map(|block| rlp(block).to_vec())
+        .collect();
+    std::fs::write(&path, bytes).unwrap();
+    chain.import(BlockSource::open(&path).unwrap(), &mut |_| {})?;
+    Ok(())
+}
+
+fn assert_not_on_finalized(refused: &ChainError) {
+    let is_refused = matches!(
+        refused,
+        ChainError::State(StateError::NotOnFinalized { .. })
+    );
+    assert!(is_refused, "{refused}");
+}
+
+/// "imports fail for one that would undo the finalized block": also if the database knows it already, as
+/// part of the branch to which the pages belong.
+#[test]
+fn an_import_of_known_blocks_does_not_undo_the_finalized_block() {
+    let disk = FaultyDisk::new(6);
+    let chain = chain_on(&disk);
+    let (a, b) = (branch(2, 0xaa), branch(2, 0xbb));
+    import(&chain, &b).unwrap();
+    chain.db().flush(0).unwrap();
+    insert_all(&chain, &a[2..]);
+    let head = id(&a[5]);
+    chain
+        .set_canonical(head.hash, None, Some(hash(&a[3])))
+        .unwrap();
+    let check = |chain: &Chain| {
+        assert_eq!(chain.db().head(), head);
+        assert_eq!(chain.db().finality().finalized, Some(id(&a[3])));
+    };
+    let _ = import(&chain, &b);
+    check(&chain);
+    // Once no page is of the other branch, nothing of it is left, in whatever way the database is opened.
+    chain.db().flush(0).unwrap();
+    assert!(chain.db().side_branches().unwrap().is_empty());
+    assert!(!chain.has(id(&b[5])).unwrap());
+    drop(chain);
+    let chain = Chain::open(Arc::new(disk.crash()), options()).unwrap().0;
+    check(&chain);
+    assert!(chain.db().side_branches().unwrap().is_empty());
+    assert!(!chain.has(id(&b[5])).unwrap());
+    import(&chain, &b[2..]).unwrap_err();
+    check(&chain);
+}
+
+/// "All valid blocks before are committed."
+#[test]
+fn blocks_before_one_that_would_undo_the_finalized_block_are_imported() {
+    for attempt in 0..5 {
+        let chain = chain_on(&FaultyDisk::new(7 + attempt));
+        let (a, b) = (branch(0, 0xaa), branch(0, 0xbb));
+        import(&chain, &a[..3]).unwrap();
+        chain
+            .set_canonical(hash(&a[2]), None, Some(hash(&a[1])))
+            .unwrap();
+        let mut blocks = a[3..].to_vec();
+        blocks.push(b[0].clone());
+        let refused = import(&chain, &blocks).unwrap_err();
+        assert_not_on_finalized(&refused);
+        assert_eq!(chain.db().head(), id(&a[5]));
+    }
+}
+
+#[test]
+fn one_block_may_be_inserted_by_several_callers_at_once() {
+    let chain = chain_on(&FaultyDisk::new(20));
+    let blocks = branch(0, 0xaa);
+    for block in &blocks {
+        let executed = thread::scope(|scope| {
+            let insert = || chain.insert(rlp(block), None).unwrap().outcome.is_some();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(insert)).collect();
+            let executed = threads.into_iter().map(|thread| thread.join().unwrap());
+            executed.filter(|executed| *executed).count()
+        });
+        assert_eq!(executed, 1);
+    }
 }

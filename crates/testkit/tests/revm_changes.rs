@@ -8,7 +8,7 @@ use cambium_primitives::{AccountUpdate, Changes};
 use cambium_state::{BlockMeta, FaultyDisk, Loader, Options};
 use cambium_testkit::{Model, ModelAccount, RandomBlocks, say};
 use revm::{
-    Context, DatabaseCommit, ExecuteEvm, MainBuilder, MainnetEvm,
+    Context, DatabaseCommit, ExecuteCommitEvm, ExecuteEvm, MainBuilder, MainnetEvm,
     context::{BlockEnv, CfgEnv, Journal, TxEnv},
     database::{
         State,
@@ -96,16 +96,25 @@ fn what_revm_changed_is_what_its_own_change_sets_say() {
             let mut evm_of_revm = evm(&input, db.build());
             let mut evm_of_state = evm(&input, BlockState::new(&state));
             let mut one_by_one = BlockChanges::default();
+            let (mut valid, mut destroyed) = (Vec::new(), false);
             for (transaction, sender) in input.transactions.iter().zip(input.senders) {
                 let transaction = transaction_env(transaction, *sender);
                 let done = evm_of_revm.transact(transaction.clone());
-                let other = evm_of_state.transact(transaction);
+                let other = evm_of_state.transact(transaction.clone());
                 let (Ok(done), Ok(other)) = (done, other) else {
                     continue;
                 };
                 assert_eq!(done.result, other.result, "seed {seed}");
                 transactions += 1;
+                valid.push(transaction);
                 let of_one = BlockChanges::of_evm_state(&done.state);
+                destroyed |= done
+                    .state
+                    .values()
+                    .any(|account| account.is_selfdestructed());
+                let created = done.state.values().any(|account| account.is_created());
+                let may_have_codes = created || input.rules.is(SpecId::PRAGUE);
+                assert!(may_have_codes || of_one.codes.is_empty(), "seed {seed}");
                 one_by_one.changes = one_by_one.changes.then(of_one.changes);
                 one_by_one.codes.extend(of_one.codes);
                 evm_of_revm.ctx.journaled_state.database.commit(done.state);
@@ -125,8 +134,15 @@ fn what_revm_changed_is_what_its_own_change_sets_say() {
             );
             let of_bundle = BlockChanges::of_bundle(&bundle);
             let of_state = evm_of_state.ctx.journaled_state.database.finish().unwrap();
+            // All of them in one commit, in which a slot's value before is that before the last one. What is
+            // destroyed by one and comes back with another does not show in it.
+            let mut at_once = evm(&input, BlockState::new(&state));
+            let done = at_once.transact_many_commit(valid.into_iter());
+            assert!(done.is_ok(), "seed {seed}");
+            let at_once = at_once.ctx.journaled_state.database.finish().unwrap();
             for (name, found) in [
                 ("a bundle", &of_bundle),
+                ("one commit", if destroyed { &of_state } else { &at_once }),
                 ("a state", &of_state),
                 ("transactions", &one_by_one),
             ] {

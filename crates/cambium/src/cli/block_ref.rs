@@ -94,14 +94,10 @@ impl BlockRef {
     pub(crate) fn find_below(self, db: &Db, head: BlockId) -> Result<BlockId, Failure> {
         match self {
             Self::Latest => Ok(head),
-            Self::Number(number) if number <= head.number => {
-                let hash = db.view_of(head)?.block_hash(number)?;
-                Ok(match hash {
-                    Some(hash) => BlockId::new(number, hash),
-                    None => self.find(db)?,
-                })
+            Self::Number(number) => {
+                let found = db.ancestor(head, number)?;
+                Ok(found.ok_or(ChainError::NoSuchBlock { number, head })?)
             }
-            Self::Number(number) => Err(ChainError::NoSuchBlock { number, head }.into()),
             block => block.find(db),
         }
     }

@@ -11,7 +11,7 @@ use super::{
 use cambium::{
     AccessListReader, BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind,
     FileError, Follower, ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock,
-    WithAccessLists,
+    StateError, WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -191,7 +191,9 @@ pub(crate) fn import_files(
     meter.bar.finish_and_clear();
     summary.map_err(|error| match error {
         // Other errors concern the database itself, so nothing is said about its blocks.
-        error @ (ChainError::Block { .. } | ChainError::File(_)) => Failure::Import {
+        error @ (ChainError::Block { .. }
+        | ChainError::File(_)
+        | ChainError::State(StateError::NotOnFinalized { .. })) => Failure::Import {
             error: Box::new(error),
             head: chain.db().head(),
         },

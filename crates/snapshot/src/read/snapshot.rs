@@ -1,4 +1,4 @@
-//! The snapshot, and iteration over its entries, and over the slots of an account.
+//! The snapshot, and iteration over its accounts or entries, and over the slots of an account.
 
 use crate::{
     base::{
@@ -10,7 +10,7 @@ use crate::{
     pages::{Pages, ReadCause},
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, EntryValue, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, EntryValue, Path};
 use cambium_trie::{LeafValue, Link, NodeView, SHARDS, Stub};
 use std::{sync::Arc, vec};
 
@@ -30,15 +30,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Iterates over the slots of an account, given by keccak(address), in the order of their
-    /// paths. Reads one page at a time. An absent account has no slots.
+    /// Iterates over the slots of an account, given by keccak(address), from keccak(slot) `from` on, in the
+    /// order of their paths. Reads one page at a time. An absent account has no slots.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
-    pub fn slots(&self, account: &B256) -> Result<Slots<'_>, StateError> {
+    pub fn slots(&self, account: &B256, from: &B256) -> Result<Slots<'_>, StateError> {
         let path = Path::account(account);
-        let mut leaves = Leaves::new(self, path, path);
+        let mut leaves = Leaves::new(self, Path::slot(account, from), path);
         if let IndexLookup::Page { stub, depth } = self.index.look_up(&path, &mut leaves.held)? {
             leaves.read_page(&stub, &path.prefix(depth))?;
         } else {
@@ -50,38 +50,56 @@ impl Snapshot {
         Ok(Slots(leaves))
     }
 
-    /// Iterates over the entries of a key-value database from key `from` on, in the order of their
-    /// keys. Reads one page at a time.
-    ///
-    /// # Errors
-    ///
-    /// None before the first call of [`Entries::next_entry`].
-    pub fn entries(&self, from: &B256) -> Result<Entries<'_>, StateError> {
+    /// Iterates over the accounts, by keccak(address), or the entries of a key-value database, from key
+    /// `from` on, in the order of their keys. Reads one page at a time.
+    pub fn top_leaves(&self, from: &B256) -> TopLeaves<'_> {
         let from = Path::account(from);
-        Ok(Entries {
+        TopLeaves {
             shard: shard_of(&from),
             leaves: Leaves::new(self, from, Path::EMPTY),
-        })
+        }
     }
 }
 
-/// Fallible iterator over entries: see [`Snapshot::entries`].
-pub struct Entries<'a> {
+/// Fallible iterator over accounts or entries: see [`Snapshot::top_leaves`].
+pub struct TopLeaves<'a> {
     leaves: Leaves<'a>,
     /// Next shard to visit.
     shard: usize,
 }
 
-impl Entries<'_> {
-    /// Returns the next entry. `None` at the end.
+impl TopLeaves<'_> {
+    /// Returns the next account. `None` at the end.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
+    pub fn next_account(&mut self) -> Result<Option<(B256, Account)>, StateError> {
+        self.next_of(|value| match value {
+            LeafValue::Account(account) => Some(account),
+            _ => None,
+        })
+    }
+
+    /// Returns the next entry. `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`TopLeaves::next_account`].
     pub fn next_entry(&mut self) -> Result<Option<(B256, EntryValue)>, StateError> {
+        self.next_of(|value| match value {
+            LeafValue::Entry(value) => Some(value),
+            _ => None,
+        })
+    }
+
+    fn next_of<T>(
+        &mut self,
+        wanted: impl Fn(LeafValue) -> Option<T>,
+    ) -> Result<Option<(B256, T)>, StateError> {
         loop {
-            while let Some((key, value)) = self.leaves.next()? {
-                if let (Some(key), LeafValue::Entry(value)) = (key.account_part(), value) {
+            while let Some((path, value)) = self.leaves.next()? {
+                if let (Some(key), Some(value)) = (path.account_part(), wanted(value)) {
                     return Ok(Some((key, value)));
                 }
             }
@@ -179,7 +197,11 @@ impl<'a> Leaves<'a> {
                     at.prefix(ACCOUNT_NIBBLES).join(&Path::account(&key)),
                     LeafValue::Slot(value),
                 ),
-                NodeView::Account { .. } | NodeView::Empty => continue,
+                // Its slots are in a trie of their own.
+                NodeView::Account { key, account, .. } => {
+                    (Path::account(&key), LeafValue::Account(account))
+                }
+                NodeView::Empty => continue,
             };
             if path >= self.from {
                 return Ok(Some((path, value)));

@@ -128,6 +128,34 @@ impl Db {
         Ok(None)
     }
 
+    /// The block at `number` on the chain of the committed block `of`, itself included, whatever branch
+    /// that is on; `None` above it, and below the first block of the database.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if `of` is not in the database, and those of [`Db::block_id`].
+    pub fn ancestor(
+        &self,
+        of: BlockId,
+        number: BlockNumber,
+    ) -> Result<Option<BlockId>, StateError> {
+        if number > of.number || number < self.genesis().number {
+            return Ok(None);
+        }
+        let hash = self.inner.journal.blocks.ancestor_hash(of, number)?;
+        Ok(hash.map(|hash| BlockId::new(number, hash)))
+    }
+
+    /// Fails if a block on `parent` could not be committed, because it would undo the finalized block:
+    /// before it is executed for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NotOnFinalized`], and those of [`Db::block_id`].
+    pub fn check_buildable(&self, parent: BlockId) -> Result<(), StateError> {
+        self.inner.check_buildable(parent)
+    }
+
     /// The branches among the newest [`Options::unfinalized_blocks`] heights that are not canonical and can
     /// still become so, lowest first.
     ///

@@ -72,8 +72,8 @@ impl<'a> Replay<'a> {
         }
         *self.inner.journal.replaying.lock() = None;
         // A repair may have taken the head back.
-        self.inner.journal.forget_uncanonical();
-        Ok(())
+        self.inner.journal.forget_uncanonical()?;
+        self.inner.free_branches()
     }
 
     /// Settles the database, and reports what was replayed and skipped.

@@ -18,8 +18,8 @@ use cambium_snapshot::MergedChange;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::{
-    collections::BTreeSet,
-    ops::Bound,
+    collections::{BTreeSet, BinaryHeap},
+    ops::{Bound, RangeBounds},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -97,6 +97,9 @@ impl Storage {
 
 /// An entry that a layer wrote, or deleted.
 pub(crate) type EntryAbove = (B256, Option<EntryValue>);
+
+/// An account whose fields a layer wrote, or that it deleted.
+pub(crate) type AccountAbove = (B256, Option<Account>);
 
 /// The part of the map behind one lock, by account.
 type Shard = B256Map<Entry>;
@@ -256,6 +259,35 @@ impl Overlay {
             .flatten();
         let visible = |key: B256| Some((key, self.entry(&key, seen)?));
         (keys.into_iter().filter_map(visible).collect(), last)
+    }
+
+    /// Of the accounts from `from` on of which any layer wrote something, the first `count`: as the newest
+    /// visible layers left their fields, `None` where deleted, without those whose fields no visible layer
+    /// wrote. Returns the last of these accounts as well, or `None` if there are no further ones. All
+    /// accounts in the layers are looked at, since they are kept in no order.
+    pub(crate) fn accounts_from(
+        &self,
+        from: Bound<B256>,
+        count: usize,
+        seen: &AncestorSet,
+    ) -> (Vec<AccountAbove>, Option<B256>) {
+        let range = (from, Bound::Unbounded);
+        let mut first = BinaryHeap::with_capacity(count + 1);
+        for shard in &self.shards {
+            for path in shard.read().keys().filter(|path| range.contains(*path)) {
+                if first.len() < count {
+                    first.push(*path);
+                } else if let Some(mut last) = first.peek_mut()
+                    && *path < *last
+                {
+                    *last = *path;
+                }
+            }
+        }
+        let last = (first.len() == count).then(|| first.peek().copied());
+        let paths = first.into_sorted_vec().into_iter();
+        let visible = |path: B256| Some((path, self.account(&path, seen)?));
+        (paths.filter_map(visible).collect(), last.flatten())
     }
 
     /// The slot as the newest visible layer left it, wipes of the account's storage included;

@@ -184,20 +184,38 @@ impl Journal {
         _ = self.kept_above.fetch_update(set, get, lower);
     }
 
-    /// Forgets safe and finalized blocks that are not canonical any more. While the head is on its way
-    /// down, it does nothing: what is canonical in memory then is not what the log names.
-    pub(crate) fn forget_uncanonical(&self) {
+    /// Forgets safe and finalized blocks from `changed` on that are not canonical any more. While the head
+    /// is on its way down, it does nothing: what is canonical in memory then is not what the log names.
+    pub(crate) fn forget_changed(&self, changed: BlockNumber) {
         if self.target_head.lock().is_some() {
             return;
         }
-        self.finality
-            .lock()
-            .retain(|block| match self.blocks.canonical(block.number) {
-                Ok(entry) => entry.is_some_and(|entry| entry.hash == block.hash),
-                // Too old: nothing has changed there.
-                Err(StateError::NotKept { .. }) => true,
-                Err(_) => false,
-            });
+        // The head's chain is in memory from where it changed.
+        let is_kept = |block: BlockId| match self.blocks.canonical(block.number) {
+            Ok(entry) => entry.is_some_and(|entry| entry.hash == block.hash),
+            Err(_) => true,
+        };
+        let mut finality = self.finality.lock();
+        finality.retain(|block| block.number < changed || is_kept(block));
+    }
+
+    /// Forgets safe and finalized blocks that are not canonical. After an error nothing is forgotten.
+    pub(crate) fn forget_uncanonical(&self) -> Result<(), StateError> {
+        let known = *self.finality.lock();
+        let mut gone = Vec::new();
+        for block in known.blocks() {
+            match self.blocks.canonical(block.number) {
+                // Too old to be undone.
+                Err(StateError::NotKept { .. }) => {}
+                entry => {
+                    if entry?.is_none_or(|entry| entry.hash != block.hash) {
+                        gone.push(block);
+                    }
+                }
+            }
+        }
+        self.finality.lock().retain(|block| !gone.contains(&block));
+        Ok(())
     }
 
     /// Plans what a merge that does `base_move`, with the head at `head`, keeps of the log. The

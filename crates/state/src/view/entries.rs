@@ -1,19 +1,13 @@
 //! Entries of a key-value database, read from a view: single ones, batches, and in order.
 
 use crate::{
-    layers::overlay::{AncestorSet, EntryAbove, Overlay},
-    view::{
-        merged::{Merged, Source},
-        state::View,
-    },
+    layers::overlay::Overlay,
+    view::{merged::Source, state::View},
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::EntryValue;
-use cambium_snapshot::{Entries, EntryKey, StateError};
-use std::{
-    ops::{Bound, ControlFlow},
-    vec,
-};
+use cambium_snapshot::{EntryKey, StateError, TopLeaves};
+use std::ops::ControlFlow;
 
 impl View {
     /// Reads the value of the entry at `key`; `None` if there is none.
@@ -63,11 +57,7 @@ impl View {
         from: &B256,
         mut visit: impl FnMut(B256, EntryValue) -> Result<ControlFlow<()>, StateError>,
     ) -> Result<(), StateError> {
-        let newest = EntriesAbove::new(&self.overlay, &self.layer.ancestors, *from);
-        let middle = self.base.intermediate.as_ref();
-        let middle = middle.map(|one| EntriesAbove::new(&one.overlay, &one.ancestors, *from));
-        let below = self.base.snapshot.entries(from)?;
-        let mut entries = Merged::new(newest, Merged::new(middle, below));
+        let mut entries = self.merged(*from, Overlay::entries_from, TopLeaves::next_entry);
         while let Some((key, value)) = entries.next()? {
             if let Some(value) = value
                 && visit(key, value)?.is_break()
@@ -76,68 +66,5 @@ impl View {
             }
         }
         Ok(())
-    }
-}
-
-/// Numbers of keys that are read from an overlay at once: few at first, for short scans.
-const KEYS_FIRST: usize = 16;
-const KEYS_MAX: usize = 1_024;
-
-/// The entries that visible layers wrote, from a key on; deleted ones are `None`.
-struct EntriesAbove<'a> {
-    overlay: &'a Overlay,
-    seen: &'a AncestorSet,
-    read: vec::IntoIter<EntryAbove>,
-    /// Where the next keys begin, if there may be further ones.
-    rest: Option<Bound<B256>>,
-    count: usize,
-}
-
-impl<'a> EntriesAbove<'a> {
-    fn new(overlay: &'a Overlay, seen: &'a AncestorSet, from: B256) -> Self {
-        Self {
-            overlay,
-            seen,
-            read: Vec::new().into_iter(),
-            rest: Some(Bound::Included(from)),
-            count: KEYS_FIRST,
-        }
-    }
-}
-
-impl Source for EntriesAbove<'_> {
-    type Value = Option<EntryValue>;
-
-    fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
-        loop {
-            if let Some(entry) = self.read.next() {
-                return Ok(Some(entry));
-            }
-            let Some(from) = self.rest.take() else {
-                return Ok(None);
-            };
-            let (found, last) = self.overlay.entries_from(from, self.count, self.seen);
-            self.read = found.into_iter();
-            self.rest = last.map(Bound::Excluded);
-            self.count = KEYS_MAX.min(2 * self.count);
-        }
-    }
-}
-
-/// The layers that are being merged, if there are any.
-impl Source for Option<EntriesAbove<'_>> {
-    type Value = Option<EntryValue>;
-
-    fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
-        self.as_mut().map_or(Ok(None), Source::next)
-    }
-}
-
-impl Source for Entries<'_> {
-    type Value = Option<EntryValue>;
-
-    fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
-        let entry = self.next_entry()?;
-        Ok(entry.map(|(key, value)| (key, Some(value))))
     }
 }

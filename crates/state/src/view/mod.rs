@@ -4,5 +4,7 @@ mod merged;
 pub(crate) mod state;
 pub(crate) mod batch;
 pub(crate) mod known;
+mod in_order;
+mod by_address;
 pub(crate) mod entries;
 pub(crate) mod ahead;

@@ -4,21 +4,16 @@ use crate::{
     engine::{parts::Engine, past_states::PastState},
     layers::{overlay::Overlay, tree::Layer},
     tries::base::Base,
-    view::merged::{Merged, Source},
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
     Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue, Path,
 };
-use cambium_snapshot::{EntryKey, PagePin, Slots, StateError};
+use cambium_snapshot::{EntryKey, PagePin, StateError};
 use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
-use std::{
-    collections::{BTreeMap, btree_map},
-    ops::ControlFlow,
-    sync::Arc,
-};
+use std::{ops::ControlFlow, sync::Arc};
 
 /// The state after a block. Clones are cheap, and threads may share a view.
 ///
@@ -126,35 +121,9 @@ impl View {
     pub fn each_slot(
         &self,
         account: &B256,
-        mut visit: impl FnMut(B256, U256) -> ControlFlow<()>,
+        visit: impl FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
-        let (above, wiped) = self.slots_above(account);
-        let below = match wiped {
-            true => None,
-            false => Some(self.base.snapshot.slots(account)?),
-        };
-        let mut slots = Merged::new(SlotsAbove(above.into_iter()), below);
-        while let Some((slot, value)) = slots.next()? {
-            if !value.is_zero() && visit(slot, value).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// The slots that layers above the snapshot wrote, zeros included, and whether the account's
-    /// slots in the snapshot were wiped.
-    fn slots_above(&self, account: &B256) -> (BTreeMap<B256, U256>, bool) {
-        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.ancestors);
-        let mut slots = BTreeMap::new();
-        let mut all_wiped = wiped;
-        if !wiped && let Some(middle) = &self.base.intermediate {
-            let (older, wiped) = middle.overlay.slots_of(account, &middle.ancestors);
-            slots.extend(older);
-            all_wiped = wiped;
-        }
-        slots.extend(newest);
-        (slots, all_wiped)
+        self.each_slot_from(account, &B256::ZERO, visit)
     }
 
     /// Whether an account has a non-zero slot. Reads no further than the first one.
@@ -367,25 +336,5 @@ impl DatabaseRef for View {
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, StateError> {
         Ok(self.block_hash(number)?.unwrap_or_default())
-    }
-}
-
-/// The slots of an account that layers above the snapshot wrote, zeros included.
-struct SlotsAbove(btree_map::IntoIter<B256, U256>);
-
-impl Source for SlotsAbove {
-    type Value = U256;
-
-    fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
-        Ok(self.0.next())
-    }
-}
-
-/// The slots of an account in the snapshot, if no layer cleared them.
-impl Source for Option<Slots<'_>> {
-    type Value = U256;
-
-    fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
-        self.as_mut().map_or(Ok(None), Slots::next_slot)
     }
 }

@@ -177,7 +177,7 @@ impl Engine {
                 chain.extend(on_top);
                 if let Some(changed) = self.journal.blocks.set_head(chain) {
                     self.journal.keep_from_fork(changed);
-                    self.journal.forget_uncanonical();
+                    self.journal.forget_changed(changed);
                 }
             }
         }

@@ -104,11 +104,10 @@ impl Engine {
     /// is not asked for stays, as far as it is canonical then.
     fn finality_after(&self, head: BlockId, asked: Finality) -> Result<Finality, StateError> {
         let is_ancestor = |block: BlockId| -> Result<bool, StateError> {
-            let hash = match block.number <= head.number {
-                true => self.journal.blocks.ancestor_hash(head, block.number)?,
-                false => None,
-            };
-            Ok(hash == Some(block.hash))
+            match block.number <= head.number {
+                true => self.journal.blocks.is_kin(head, block),
+                false => Ok(false),
+            }
         };
         for (what, block) in [("safe", asked.safe), ("finalized", asked.finalized)] {
             if let Some(block) = block
@@ -154,11 +153,11 @@ impl Engine {
         if block == self.head() {
             return Ok(());
         }
-        let hash = match finalized.number <= block.number {
-            true => self.journal.blocks.ancestor_hash(block, finalized.number)?,
-            false => None,
+        let is_on_it = match finalized.number <= block.number {
+            true => self.journal.blocks.is_kin(block, finalized)?,
+            false => false,
         };
-        match hash == Some(finalized.hash) {
+        match is_on_it {
             true => Ok(()),
             false => Err(StateError::NotOnFinalized { block, finalized }),
         }
@@ -178,7 +177,7 @@ impl Engine {
             match retry_transient(|| self.follow_head(step)) {
                 Ok(()) if step == id => {
                     *self.journal.target_head.lock() = None;
-                    self.journal.forget_uncanonical();
+                    retry_transient(|| self.journal.forget_uncanonical())?;
                     return Ok(());
                 }
                 Ok(()) => {

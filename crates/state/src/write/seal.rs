@@ -3,7 +3,10 @@
 use crate::{
     engine::{layers::Current, parts::Engine},
     layered::parts::{Layered, LockedUppers},
-    layers::{overlay::size_of_changes, tree::Layer},
+    layers::{
+        overlay::size_of_changes,
+        tree::{Layer, Tree},
+    },
     log::records::{BlockMeta, check_record},
     view::state::View,
 };
@@ -126,31 +129,17 @@ impl Engine {
         let Some(finalized) = self.journal.finality.lock().finalized else {
             return Ok(());
         };
+        // Most often there are none, and then nobody waits for the tries.
+        let tree = self.layers.current.read().tree.clone();
+        if self.beside(finalized, &tree)?.is_empty() {
+            return self.journal.blocks.forget_branches(finalized);
+        }
         let uppers = self.layered.as_ref().map(Layered::lock);
         let mut delta = self.layers.delta.lock();
         let mut current = self.layers.current.write();
         let tree = &current.tree;
-        let mut lost = Vec::new();
-        for layer in tree.above_root() {
-            // Sealed blocks are not among the journal's.
-            let mut known = layer.block;
-            while self.journal.blocks.position_of(known)?.is_none()
-                && let Some(layer) = tree.by_hash(&known.hash)
-            {
-                known = BlockId::new(known.number.saturating_sub(1), layer.parent_hash);
-            }
-            // What is built on an ancestor of the finalized block does not descend from that one.
-            let is_sealed = known != layer.block;
-            let is_kin = self.journal.blocks.is_kin(known, finalized)?;
-            if !is_kin || is_sealed && known.number < finalized.number {
-                lost.push(layer);
-            }
-        }
-        lost.sort_by_key(|layer| layer.block.number);
-        if !lost.is_empty() {
-            tracing::info!(blocks = lost.len(), %finalized, "freeing branches beside the finalized block");
-        }
-        let tree = &current.tree;
+        let lost = self.beside(finalized, tree)?;
+        tracing::info!(blocks = lost.len(), %finalized, "freeing branches beside the finalized block");
         if lost.iter().any(|layer| layer.id == delta.at()) {
             let head = tree.head().id;
             let path = delta.path_to(tree, head);
@@ -165,6 +154,42 @@ impl Engine {
         self.take_out(&mut current, uppers, &lost, |_| 1);
         drop(current);
         self.journal.blocks.forget_branches(finalized)
+    }
+
+    /// The layers of blocks that can't be committed, or built upon, now that `finalized` is: parents before
+    /// their children.
+    fn beside(&self, finalized: BlockId, tree: &Tree) -> Result<Vec<Arc<Layer>>, StateError> {
+        let mut lost = Vec::new();
+        for layer in tree.above_root() {
+            let known = self.newest_committed(layer.block, tree)?;
+            // What is built on an ancestor of the finalized block does not descend from that one.
+            let is_sealed = known != layer.block;
+            let is_kin = self.journal.blocks.is_kin(known, finalized)?;
+            if !is_kin || is_sealed && known.number < finalized.number {
+                lost.push(layer);
+            }
+        }
+        lost.sort_by_key(|layer| layer.block.number);
+        Ok(lost)
+    }
+
+    /// The block, or its newest ancestor that is committed, if those above have layers.
+    fn newest_committed(&self, mut block: BlockId, tree: &Tree) -> Result<BlockId, StateError> {
+        while self.journal.blocks.position_of(block)?.is_none()
+            && let Some(layer) = tree.by_hash(&block.hash)
+        {
+            block = BlockId::new(block.number.saturating_sub(1), layer.parent_hash);
+        }
+        Ok(block)
+    }
+
+    /// Fails with [`StateError::NotOnFinalized`] if a block on `parent` could not be committed.
+    pub(crate) fn check_buildable(&self, parent: BlockId) -> Result<(), StateError> {
+        if self.journal.finality.lock().finalized.is_none() {
+            return Ok(());
+        }
+        let tree = self.layers.current.read().tree.clone();
+        self.check_finalized(self.newest_committed(parent, &tree)?)
     }
 
     /// Removes a block that was sealed and not committed, and all blocks on it.

@@ -5,10 +5,11 @@ use super::{
     driver::{EngineDriver, Failed},
 };
 use crate::random;
-use alloy_primitives::B256;
+use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{BlockId, Path};
 use cambium_state::{LeafKind, View};
 use cambium_trie::{Lookup, ProofTargets};
+use std::ops::ControlFlow;
 
 /// Views kept at a time.
 const VIEWS_MAX: usize = 4;
@@ -191,6 +192,18 @@ impl EngineDriver {
             let value = expected.unwrap_or_default();
             assert_eq!(got, value, "{at}: slot {slot} of {path}");
         }
+        // Accounts in order, from anywhere.
+        let (from, count) = (self.some_path(), self.some_count());
+        let expected = model.accounts().filter(|(path, _)| **path >= from);
+        let expected = expected.map(|(path, entry)| (*path, entry.account));
+        let expected: Vec<_> = expected.take(count).collect();
+        let mut got = Vec::new();
+        let visited = view.each_account(&from, |path, account| {
+            got.push((path, account));
+            stop_at(count, &got)
+        });
+        self.outcome(visited, at)?;
+        assert_eq!(got, expected, "{at}: {count} accounts from {from}");
         // All slots, often of an account that has many.
         let path = random::account_path(self.random.below(2 * random::LARGE_ACCOUNTS));
         let expected = model.account(&path).map(|entry| &entry.slots);
@@ -204,6 +217,34 @@ impl EngineDriver {
         let mut got = self.outcome(view.slots(&path), at)?;
         got.sort_unstable();
         assert_eq!(got, expected, "{at}: all slots of {path}");
+        let (from, count) = (self.some_path(), self.some_count());
+        let expected = expected.into_iter().filter(|(slot, _)| *slot >= from);
+        let expected: Vec<_> = expected.take(count).collect();
+        let mut got = Vec::new();
+        let visited = view.each_slot_from(&path, &from, |slot, value| {
+            got.push((slot, value));
+            stop_at(count, &got)
+        });
+        self.outcome(visited, at)?;
+        assert_eq!(got, expected, "{at}: {count} slots of {path} from {from}");
         Ok(())
+    }
+
+    /// A path, and a count of what follows it, that follow from what was done and not from the random
+    /// numbers, which seeds stand for.
+    fn some_path(&self) -> B256 {
+        keccak256(self.next_hash.to_le_bytes())
+    }
+
+    const fn some_count(&self) -> usize {
+        1 + (self.next_hash % 40) as usize
+    }
+}
+
+/// Goes on until there are `count` items.
+fn stop_at<T>(count: usize, items: &[T]) -> ControlFlow<()> {
+    match items.len() < count {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
     }
 }

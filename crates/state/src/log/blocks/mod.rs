@@ -86,6 +86,8 @@ pub(crate) struct UnfinalizedRange {
     /// The head by the log, if the head in memory has not reached it yet. It stays recent whatever
     /// its height.
     pub(crate) target_head: Option<BlockId>,
+    /// The finalized block, if there is one: no branches beside it are kept.
+    pub(crate) finalized: Option<BlockId>,
 }
 
 impl UnfinalizedRange {
@@ -440,6 +442,15 @@ impl Blocks {
                 newest.extend(self.known_in(&state, BlockId::new(number, entry.hash))?);
             }
         }
+        if let Some(finalized) = range.finalized {
+            let mut kin = Vec::with_capacity(newest.len());
+            for block in newest {
+                if self.is_kin_in(&state, block.id, finalized)? {
+                    kin.push(block);
+                }
+            }
+            newest = kin;
+        }
         newest.sort_unstable_by_key(|block| std::cmp::Reverse(block.position));
         if let Some(target_head) = range.target_head {
             let block = self.known_in(&state, target_head)?;
@@ -524,7 +535,11 @@ impl Blocks {
             true => (block, finalized),
             false => (finalized, block),
         };
-        Ok(self.ancestor_hash_in(state, high, low.number)? == Some(low.hash))
+        match self.ancestor_hash_in(state, high, low.number) {
+            // So old that only one chain has it.
+            Err(StateError::NotKept { .. }) => Ok(true),
+            hash => Ok(hash? == Some(low.hash)),
+        }
     }
 
     /// Forgets the recent blocks and orphans that are no kin of the canonical block `finalized`: see

@@ -32,6 +32,7 @@ fn range(base: u64, head: u64, heights: u64) -> UnfinalizedRange {
         head,
         heights,
         target_head: None,
+        finalized: None,
     }
 }
 
