@@ -241,3 +241,94 @@ fn a_signal_ends_an_import_at_a_whole_block() {
         assert!(chain.db().check(&mut |_| {}).unwrap().damage.is_empty());
     }
 }
+
+#[test]
+fn blocks_receipts_and_differences_are_printed() {
+    let fixture = imported();
+    let db = fixture.db();
+    let hashes = hashes(&fixture);
+    let block = fixture.blocks()[4].decode().unwrap();
+    let by_number = cambium!("block", "5", "-d", &db, "--json").done().json();
+    let by_hash = cambium!("block", &hashes[4], "-d", &db, "--json")
+        .done()
+        .json();
+    assert_eq!(by_number, by_hash);
+    assert_eq!(by_number["number"], "0x5");
+    assert_eq!(by_number["hash"], hashes[4].as_str());
+    assert_eq!(by_number["stateRoot"], json!(block.header.state_root));
+    assert_eq!(by_number["canonical"], true);
+    let listed = by_number["transactions"].as_array().unwrap();
+    assert_eq!(listed.len(), block.body.transactions.len());
+    let text = cambium!("block", "5", "-d", &db).done().stdout;
+    assert!(
+        text.contains(&block.body.transactions[0].hash().to_string()),
+        "{text}"
+    );
+
+    let receipts = cambium!("receipts", "5", "-d", &db, "--json").done().json();
+    let listed = receipts["receipts"].as_array().unwrap();
+    assert_eq!(listed.len(), block.body.transactions.len());
+    let gas = |receipt: &Value| {
+        let text = receipt["gasUsed"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("0x");
+        u64::from_str_radix(text, 16).unwrap()
+    };
+    let all: u64 = listed.iter().map(gas).sum();
+    assert_eq!(all, block.header.gas_used);
+    assert_eq!(listed[0]["status"], "0x1");
+    assert_eq!(receipts["block_hash"], hashes[4].as_str());
+    cambium!("receipts", "0", "-d", &db).done();
+
+    let diff = cambium!("diff", "4", "5", "-d", &db, "--json")
+        .done()
+        .json();
+    let changed = diff["accounts"].as_array().unwrap();
+    assert_eq!(diff["changed_accounts"], changed.len());
+    assert!(!changed.is_empty());
+    let same = cambium!("diff", "latest", "-d", &db, "--json")
+        .done()
+        .json();
+    assert_eq!(same["changed_accounts"], 0);
+    let whole = cambium!("diff", "earliest", "-d", &db, "--json")
+        .done()
+        .json();
+    assert!(whole["changed_accounts"].as_u64() >= diff["changed_accounts"].as_u64());
+    cambium!("diff", "5", "4", "-d", &db).fails(2, &["comes after"]);
+    // On another branch.
+    set_head(&fixture, &["4"]).done();
+    let aside = cambium!("block", &hashes[4], "-d", &db, "--json")
+        .done()
+        .json();
+    assert_eq!(aside["canonical"], false);
+    let again = cambium!("receipts", &hashes[4], "-d", &db, "--json")
+        .done()
+        .json();
+    assert_eq!(again["receipts"], receipts["receipts"]);
+    cambium!("diff", "3", &hashes[4], "-d", &db).fails(1, &["not canonical"]);
+}
+
+#[test]
+fn code_is_printed_and_mistakes_are_named() {
+    let fixture = imported();
+    let db = fixture.db();
+    let token = cambium::TOKEN.to_string();
+    let code = cambium!("get", &token, "--code", "-d", &db).done().stdout;
+    let json = cambium!("get", &token, "--code", "-d", &db, "--json")
+        .done()
+        .json();
+    assert_eq!(json["code"], code.trim());
+    assert_eq!(json["code_bytes"], (code.trim().len() - 2) / 2);
+    cambium!("get", "0x1234", "-d", &db).fails(2, &["20 bytes", "40 digits", "4"]);
+    cambium!("get", "alice", "-d", &db).fails(2, &["hexadecimal"]);
+    // A directory with other things in it stays as it is.
+    let other = fixture.path("papers");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("letter.txt"), "dear").unwrap();
+    let init = || cambium!("init", "--genesis", fixture.genesis(), "-d", &other);
+    init().fails(1, &["other things", "letter.txt", "empty"]);
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    fs::remove_file(other.join("letter.txt")).unwrap();
+    init().done();
+}

@@ -164,6 +164,19 @@ impl Chain {
         self.stored(number)?.block()
     }
 
+    /// A block of any branch, if the database has it, with its total difficulty.
+    ///
+    /// # Errors
+    ///
+    /// If the database can't be read.
+    pub fn block_of(&self, id: BlockId) -> Result<Option<(Block, U256)>, ChainError> {
+        let Some(meta) = self.db.block_by_id(id)? else {
+            return Ok(None);
+        };
+        let stored = StoredBlock::read(meta)?;
+        Ok(Some((stored.block()?, stored.total_difficulty)))
+    }
+
     /// The RLP of the canonical block with this number.
     ///
     /// # Errors

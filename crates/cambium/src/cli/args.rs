@@ -72,6 +72,21 @@ and always for Amsterdam, access-lists.rlp contains the blocks' access lists for
 With --json: genesis, chain, access_lists (null if not written), accounts, slots, blocks,
 transactions, gas, head_number, head_hash.";
 
+const RECEIPTS_HELP: &str = "\
+The state before the block must be one that can be read: of one of the newest heights, or restored from
+the block log.
+
+With --json: block_number, block_hash and receipts, each as eth_getTransactionReceipt gives it, without
+what follows from the block.";
+
+const DIFF_HELP: &str = "\
+The blocks between the two are read from the block log. A key that was changed and changed back is
+listed, with the value that it has at the end.
+
+With --json: from_number, from_hash, to_number, to_hash, changed_accounts, changed_slots and accounts:
+path, account (nonce, balance and codeHash; \"kept\" if only slots changed, null if it was deleted), wipe
+(whether all older slots were removed) and slots, by path, where zero is a removed slot.";
+
 const SET_HEAD_HELP: &str = "\
 Branches are in the database while their blocks are among the newest heights; `cambium db branches`
 lists them. Without --safe and --finalized, the blocks that were called so are forgotten as far as they
@@ -124,6 +139,17 @@ head_hash, state_root, timings (seconds spent in each stage; stages run concurre
     SetHead(SetHeadArgs),
     /// Print an account, or one of its slots
     Get(GetArgs),
+    /// Print a block: its header, transactions, ommers and withdrawals
+    #[command(
+        after_help = "With --json: the block as eth_getBlockByHash gives it with whole transactions, and `canonical`."
+    )]
+    Block(BlockArgs),
+    /// Print the receipts of a block's transactions, which is executed again for them
+    #[command(after_help = RECEIPTS_HELP)]
+    Receipts(BlockArgs),
+    /// Print what changed between two blocks: accounts and slots by their hashed keys
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
     /// Print a block's access list: the keys that it touches, and the changes of each step
     #[command(after_help = "\
 From Amsterdam on the access list is stored with the block (EIP-7928). That of an earlier block is
@@ -480,15 +506,59 @@ pub(crate) struct StateArgs {
     pub(crate) db: DbArgs,
 }
 
+/// Parses an address, and says what is wrong with it.
+fn parse_address(text: &str) -> Result<Address, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    if let Some(other) = digits.chars().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(format!(
+            "an address is hexadecimal, and {other:?} is not a digit of it"
+        ));
+    }
+    match digits.parse() {
+        Ok(address) => Ok(address),
+        Err(_) => {
+            let digits = digits.len();
+            Err(format!(
+                "an address has 20 bytes, which are 40 digits after 0x, and not {digits}"
+            ))
+        }
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GetArgs {
     /// Address of the account
+    #[arg(value_parser = parse_address)]
     pub(crate) address: Address,
     /// Storage slot of the account: hex with 0x, otherwise decimal
     #[arg(value_parser = parse_slot)]
     pub(crate) slot: Option<StorageKey>,
+    /// Print the account's code instead, in hex
+    #[arg(long, conflicts_with = "slot")]
+    pub(crate) code: bool,
     #[command(flatten)]
     pub(crate) state: StateArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BlockArgs {
+    /// The block: a number, a hash on any branch, latest, earliest, safe or finalized
+    #[arg(value_name = "BLOCK", default_value_t = BlockRef::Latest)]
+    pub(crate) block: BlockRef,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DiffArgs {
+    /// The older block, whose state is compared: what it changed itself is not printed
+    #[arg(value_name = "FROM")]
+    pub(crate) from: BlockRef,
+    /// The newer block
+    #[arg(value_name = "TO", default_value_t = BlockRef::Latest)]
+    pub(crate) to: BlockRef,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -503,6 +573,7 @@ pub(crate) struct BalArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ProveArgs {
     /// Address of the account
+    #[arg(value_parser = parse_address)]
     pub(crate) address: Address,
     /// Storage slots of the account: hex with 0x, otherwise decimal
     #[arg(value_name = "SLOT", value_parser = parse_slot)]
@@ -514,7 +585,7 @@ pub(crate) struct ProveArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ProveRangeArgs {
     /// Prove slots of this account [default: accounts]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) account: Option<Address>,
     /// First path of the range
     #[arg(long, value_name = "PATH", default_value_t = B256::ZERO)]

@@ -77,6 +77,7 @@ fn make(
     merge_interval: Option<u64>,
     out: &Output,
 ) -> Result<Chain, Failure> {
+    open::refuse_other_things(&args.db.datadir)?;
     let bar = out.bar(1, INIT_BAR);
     let options = open::options_to_write(args);
     let made = Chain::init(
@@ -300,7 +301,8 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
     let account = view.account(&path)?;
     let (block, fields) = (view.block(), account.unwrap_or_default());
     let code_hash = account.map_or(KECCAK256_EMPTY, |account| account.code_hash);
-    let code_bytes = view.code(&code_hash)?.len();
+    let bytecode = view.code(&code_hash)?;
+    let code_bytes = bytecode.len();
     let mut json = json!({
         "address": args.address,
         "block_number": block.number,
@@ -323,6 +325,10 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
             .row("balance", balance(fields.balance))
             .row("code", code(code_bytes, &code_hash)),
     };
+    if args.code {
+        json["code"] = json!(bytecode);
+        return Ok(Report::new(bytecode.to_string(), json));
+    }
     if let Some(key) = args.slot {
         let slot = keccak256(key.slot);
         let value = view.slot(&path, &slot)?;

@@ -84,6 +84,8 @@ pub(crate) enum Failure {
     History(Box<HistoryError>),
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    #[error("{} is no database and has other things in it, such as {name}", datadir.display())]
+    OtherThings { datadir: PathBuf, name: String },
     #[error("{} exists already", .0.display())]
     Exists(PathBuf),
     #[error("nothing to export: block {from} comes after block {to}")]
@@ -218,6 +220,7 @@ impl Failure {
             | Self::NoValue { .. }
             | Self::BadLine { .. }
             | Self::Exists(_)
+            | Self::OtherThings { .. }
             | Self::DemoExists(_)
             | Self::NotMarked(_)
             | Self::NothingToExport { .. }
@@ -233,6 +236,7 @@ impl Failure {
             Self::Chain(error) => database_advice(error),
             Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
             Self::AStore(_) => Some("use the commands of `cambium kv`"),
+            Self::OtherThings { .. } => Some("name a directory that is empty or does not exist"),
             Self::Exists(_) => Some("choose another file, or overwrite it with --force"),
             _ => None,
         }

@@ -130,6 +130,7 @@ fn init(args: &KvInitArgs) -> Result<Report, Failure> {
         merge_interval_commits: args.merge_interval,
         ..options(&args.db)
     };
+    open::refuse_other_things(&args.db.datadir)?;
     let store = Store::create(open::disk(&args.db.datadir), options)?;
     let commit = store.newest()?;
     let mut json = of_commit(&commit);

@@ -17,6 +17,7 @@ mod open;
 mod history;
 mod chain;
 mod bal;
+mod blocks;
 mod proved;
 mod layered_proof;
 mod proof;
@@ -90,6 +91,9 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Unwind(args) => chain::unwind(args, out),
         Command::SetHead(args) => chain::set_head(args, out),
         Command::Get(args) => chain::get(args, out),
+        Command::Block(args) => blocks::block(args, out),
+        Command::Receipts(args) => blocks::receipts(args, out),
+        Command::Diff(args) => blocks::diff(args, out),
         Command::Bal(args) => bal::bal(args, out),
         Command::Prove(args) => proof::prove(args, out),
         Command::Verify(args) => proof::verify(args),

@@ -9,7 +9,7 @@ use cambium::{
     Chain, Db, Disk, FileSizes, LeafKind, Options, Recovery, StateError, StdDisk, StdDiskOptions,
     StoreError,
 };
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 pub(crate) fn disk(datadir: &Path) -> Arc<dyn Disk> {
     Arc::new(StdDisk::new(datadir))
@@ -44,6 +44,37 @@ pub(crate) fn options_to_write(args: &WriteArgs) -> Options {
 
 pub(crate) fn exists(args: &DbArgs) -> Result<bool, Failure> {
     Ok(Db::exists(&*disk(&args.datadir))?)
+}
+
+/// Refuses to make a database in a directory that has other things in it. What an interrupted
+/// initialization left is no such thing.
+pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {
+    let own = |name: &str| {
+        let files = [
+            "cambium.db",
+            "cambium.lock",
+            "codes.dat",
+            "blocks.idx",
+            "lost+found",
+        ];
+        let folders = ["log", "segments", "values", "history", "readers"];
+        let ends = name.starts_with("checkpoint-") || name.ends_with(".tmp");
+        files.contains(&name) || folders.contains(&name) || ends || name.contains(".damaged")
+    };
+    let entries = match datadir.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::io(datadir, "read")(error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(Failure::io(datadir, "read"))?.file_name();
+        let name = name.to_string_lossy();
+        if !own(&name) {
+            let (datadir, name) = (datadir.to_owned(), name.into_owned());
+            return Err(Failure::OtherThings { datadir, name });
+        }
+    }
+    Ok(())
 }
 
 /// Opens the disk of a database. Fails if the directory is not a database, without creating

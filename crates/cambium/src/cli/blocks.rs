@@ -1,0 +1,204 @@
+//! Commands on single blocks: block, receipts, diff.
+
+use super::{
+    args::{BlockArgs, DiffArgs},
+    block_ref::BlockRef,
+    error::Failure,
+    open,
+    output::{Output, Report, Table, count},
+};
+use cambium::{AccountUpdate, B256, Block, BlockId, Chain, Changes, Outcome, StateError, U256};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The block that the arguments name.
+struct Found {
+    id: BlockId,
+    block: Block,
+    total_difficulty: U256,
+    is_canonical: bool,
+}
+
+fn find(chain: &Chain, block: BlockRef) -> Result<Found, Failure> {
+    let id = block.find(chain.db())?;
+    let found = chain.block_of(id)?;
+    let (block, total_difficulty) = found.ok_or(StateError::UnknownBlock(id.hash))?;
+    Ok(Found {
+        id,
+        block,
+        total_difficulty,
+        is_canonical: chain.db().block_id(id.number)? == Some(id),
+    })
+}
+
+/// JSON as in Ethereum's JSON-RPC.
+fn rpc(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain_to_read(&args.db, out)?;
+    let found = find(&chain, args.block)?;
+    let (header, body) = (&found.block.header, &found.block.body);
+    let mut json = rpc(header);
+    json["hash"] = json!(found.id.hash);
+    json["totalDifficulty"] = json!(found.total_difficulty);
+    json["canonical"] = json!(found.is_canonical);
+    json["transactions"] = rpc(&body.transactions);
+    json["uncles"] = rpc(&body.ommers);
+    json["withdrawals"] = rpc(&body.withdrawals);
+    let canonical = match found.is_canonical {
+        true => "yes",
+        false => "no, on another branch",
+    };
+    let mut table = Table::default()
+        .row("block", found.id)
+        .row("canonical", canonical)
+        .row("parent", header.parent_hash)
+        .row("state root", header.state_root)
+        .row("timestamp", header.timestamp)
+        .row("beneficiary", header.beneficiary)
+        .row(
+            "gas",
+            format!("{} of {}", count(header.gas_used), count(header.gas_limit)),
+        )
+        .row("transactions", count(body.transactions.len() as u64));
+    if let Some(withdrawals) = &body.withdrawals {
+        table = table.row("withdrawals", count(withdrawals.len() as u64));
+    }
+    if !body.ommers.is_empty() {
+        table = table.row("ommers", count(body.ommers.len() as u64));
+    }
+    if !body.transactions.is_empty() {
+        table = table.section("Transactions");
+        for (index, transaction) in body.transactions.iter().enumerate() {
+            table = table.row(index, transaction.hash());
+        }
+    }
+    Ok(Report::new(table.to_string(), json))
+}
+
+pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain_to_read(&args.db, out)?;
+    let found = find(&chain, args.block)?;
+    let transactions = &found.block.body.transactions;
+    let receipts = match transactions.is_empty() {
+        true => Vec::new(),
+        false => {
+            let Outcome { receipts, .. } = chain.outcome_of(found.id)?;
+            receipts
+        }
+    };
+    let mut table = Table::default()
+        .row("block", found.id)
+        .row("receipts", count(receipts.len() as u64))
+        .section("Transactions");
+    let mut listed = Vec::with_capacity(receipts.len());
+    let mut before = 0;
+    for (index, (receipt, transaction)) in receipts.iter().zip(transactions).enumerate() {
+        let gas_used = receipt.cumulative_gas_used() - before;
+        before = receipt.cumulative_gas_used();
+        let mut json = rpc(receipt);
+        json["transactionHash"] = json!(transaction.hash());
+        json["transactionIndex"] = json!(U256::from(index));
+        json["gasUsed"] = json!(U256::from(gas_used));
+        listed.push(json);
+        let how = match receipt.is_success() {
+            true => "succeeded",
+            false => "reverted",
+        };
+        let logs = count(receipt.logs().len() as u64);
+        let text = format!("{how}, {} gas, {logs} logs", count(gas_used));
+        table = table.row(transaction.hash(), text);
+    }
+    let json = json!({
+        "block_number": found.id.number,
+        "block_hash": found.id.hash,
+        "receipts": listed,
+    });
+    Ok(Report::new(table.to_string(), json))
+}
+
+pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
+    let db = open::state_to_read(&args.db, out)?;
+    let (from, to) = (args.from.find(&db)?, args.to.find(&db)?);
+    if from.number > to.number {
+        let why = format!("block {from} comes after block {to}: give the older one first");
+        return Err(Failure::BadEntry { why });
+    }
+    let below = |block: BlockId| -> Result<(), Failure> {
+        match db.block_id(block.number)? == Some(block) {
+            true => Ok(()),
+            false => {
+                let why = format!("block {block} is not canonical");
+                Err(Failure::NoValue { why })
+            }
+        }
+    };
+    below(from)?;
+    below(to)?;
+    let mut changes = Changes::default();
+    let bar = out.bar(
+        to.number - from.number,
+        "{bar:30} {percent}%  block {human_pos}",
+    );
+    for number in from.number + 1..=to.number {
+        if let Some(block) = db.committed_block(number)? {
+            changes = changes.then(block.changes);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let (accounts, slots) = changes.counts();
+    let mut table = Table::default()
+        .row("from", from)
+        .row("to", to)
+        .row("changed accounts", count(accounts as u64))
+        .row("changed slots", count(slots as u64));
+    let mut listed = Vec::with_capacity(accounts);
+    for change in changes.accounts() {
+        let (text, fields) = match &change.account {
+            AccountUpdate::Keep => ("slots alone".to_owned(), Value::String("kept".to_owned())),
+            AccountUpdate::Delete => ("deleted".to_owned(), Value::Null),
+            AccountUpdate::Put(account) => (
+                format!("nonce {}, {} wei", account.nonce, account.balance),
+                json!({
+                    "nonce": U256::from(account.nonce),
+                    "balance": account.balance,
+                    "codeHash": account.code_hash,
+                }),
+            ),
+            // A database of accounts has none.
+            AccountUpdate::Entry(_) => continue,
+        };
+        let slots = match (change.wipe, change.slots.len()) {
+            (true, 0) => "; all slots removed".to_owned(),
+            (true, len) => format!("; all slots removed, {} set", count(len as u64)),
+            (false, 0) => String::new(),
+            (false, len) => format!("; {} slots", count(len as u64)),
+        };
+        table = table.row(change.path, format!("{text}{slots}"));
+        let values = change.slots.iter();
+        let values: Vec<(B256, U256)> = values.copied().collect();
+        let values: serde_json::Map<_, _> = values
+            .into_iter()
+            .map(|(slot, value)| (slot.to_string(), json!(value)))
+            .collect();
+        listed.push(json!({
+            "path": change.path,
+            "account": fields,
+            "wipe": change.wipe,
+            "slots": values,
+        }));
+    }
+    let json = json!({
+        "from_number": from.number,
+        "from_hash": from.hash,
+        "to_number": to.number,
+        "to_hash": to.hash,
+        "changed_accounts": accounts,
+        "changed_slots": slots,
+        "accounts": listed,
+    });
+    Ok(Report::new(table.to_string(), json))
+}
