@@ -86,3 +86,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("refused: {refused}");
     Ok(())
 }
+
+#[test]
+fn it_runs() {
+    main().expect("no error");
+}
