@@ -10,6 +10,8 @@ use std::{
     io::{BufRead, BufReader},
     process::Stdio,
     sync::Arc,
+    thread,
+    time::Duration,
 };
 use support::{Fixture, Run, cambium, program};
 
@@ -221,9 +223,12 @@ fn a_signal_ends_an_import_at_a_whole_block() {
         let bytes = fs::read(fixture.chain()).unwrap();
         std::io::Write::write_all(&mut writer, &bytes).unwrap();
         kill_process(Pid::from_child(&child), signal).unwrap();
-        // The next byte wakes it up; the end of the pipe comes with the drop.
-        let _ = std::io::Write::write_all(&mut writer, &bytes[..1]);
-        drop(writer);
+        // It looks for the signal after each block, also one that it has already.
+        let known = fixture.blocks().remove(0).rlp;
+        while child.try_wait().unwrap().is_none() {
+            let _ = std::io::Write::write_all(&mut writer, &known);
+            thread::sleep(Duration::from_millis(10));
+        }
         let status = child.wait().unwrap();
         let mut told = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -328,6 +333,14 @@ fn code_is_printed_and_mistakes_are_named() {
     fs::write(other.join("letter.txt"), "dear").unwrap();
     let init = || cambium!("init", "--genesis", fixture.genesis(), "-d", &other);
     init().fails(1, &["other things", "letter.txt", "empty"]);
+    cambium!(
+        "init",
+        "--genesis",
+        fixture.chain(),
+        "-d",
+        fixture.path("new")
+    )
+    .fails(1, &["chain.rlp", "is JSON"]);
     assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
     fs::remove_file(other.join("letter.txt")).unwrap();
     init().done();

@@ -349,7 +349,13 @@ impl Chain {
                     let _ = done.send(Some(executed.sealed.id()));
                     to_commit.send(Executed::New(Box::new(executed))).is_ok()
                 };
-                let (is_sent, next_tip) = match block? {
+                // The same block may have come just before, and wait to be committed.
+                let is_sealed = |id: BlockId| self.db().find(&id.hash) == Some(id);
+                let step = match block? {
+                    Step::New(block) if is_sealed(block.id) => Step::Known(block.id),
+                    step => step,
+                };
+                let (is_sent, next_tip) = match step {
                     Step::Known(id) => {
                         let becomes_head = self.known_becomes_head(id, tip)?;
                         let known = Executed::Known { id, becomes_head };
@@ -359,9 +365,15 @@ impl Chain {
                     }
                     Step::New(first) if self.batch() > 1 => {
                         let mut group = vec![first];
+                        let is_next =
+                            |next: &Result<Step<Arc<PreparedBlock>>, ChainError>,
+                             group: &[Arc<PreparedBlock>]| {
+                                matches!(next, Ok(Step::New(next)) if !is_sealed(next.id)
+                                && group.iter().all(|block| block.id != next.id))
+                            };
                         while group.len() < self.batch()
                             && let Some(Ok(Step::New(next))) =
-                                blocks.next_if(|next| matches!(next, Ok(Step::New(_))))
+                                blocks.next_if(|next| is_next(next, &group))
                         {
                             group.push(next);
                         }

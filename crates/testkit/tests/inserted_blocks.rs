@@ -362,3 +362,18 @@ fn one_block_may_be_inserted_by_several_callers_at_once() {
         assert_eq!(executed, 1);
     }
 }
+
+/// Files that overlap, such that a block comes again while it waits to be committed.
+#[test]
+fn a_block_that_comes_twice_at_once_is_imported_once() {
+    for (attempt, batch) in [(0, 1), (1, 1), (2, 1), (3, 4)] {
+        let chain = chain_on(&FaultyDisk::new(40 + attempt)).with_batch(batch);
+        let a = branch(0, 0xaa);
+        let mut blocks = a.clone();
+        for block in &a {
+            blocks.extend([block.clone(), block.clone()]);
+        }
+        import(&chain, &blocks).unwrap();
+        assert_eq!(chain.db().head(), id(&a[5]));
+    }
+}

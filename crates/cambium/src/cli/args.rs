@@ -88,9 +88,9 @@ path, account (nonce, balance and codeHash; \"kept\" if only slots changed, null
 (whether all older slots were removed) and slots, by path, where zero is a removed slot.";
 
 const SET_HEAD_HELP: &str = "\
-Branches are in the database while their blocks are among the newest heights; `cambium db branches`
-lists them. Without --safe and --finalized, the blocks that were called so are forgotten as far as they
-are not on the new head's chain.
+Branches are in the database while their blocks are among the newest heights; `cambium db
+branches` lists them. Without --safe and --finalized, the blocks that were called so are
+forgotten as far as they are not on the new head's chain.
 
 Examples:
   cambium set-head 1000 -d DIR                      the canonical block 1000, as `unwind` does

@@ -107,8 +107,11 @@ pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure
             true => "succeeded",
             false => "reverted",
         };
-        let logs = count(receipt.logs().len() as u64);
-        let text = format!("{how}, {} gas, {logs} logs", count(gas_used));
+        let logs = match receipt.logs().len() {
+            1 => "1 log".to_owned(),
+            logs => format!("{} logs", count(logs as u64)),
+        };
+        let text = format!("{how}, {} gas, {logs}", count(gas_used));
         table = table.row(transaction.hash(), text);
     }
     let json = json!({

@@ -15,7 +15,7 @@ pub enum GenesisError {
         source: io::Error,
     },
     /// The file is not JSON, a field has an invalid value, or reading failed.
-    #[error("{file}: {source}")]
+    #[error("{file}: {}{source}", not_json(source))]
     Parse {
         /// Path of the genesis file, as it was given.
         file: Arc<str>,
@@ -60,4 +60,12 @@ pub enum GenesisError {
 fn list(fields: &[String]) -> String {
     let quoted: Vec<_> = fields.iter().map(|field| format!("`{field}`")).collect();
     quoted.join(", ")
+}
+
+/// Says what was expected, where a file is no JSON at all.
+fn not_json(error: &serde_json::Error) -> &'static str {
+    match (error.line(), error.column()) {
+        (0 | 1, 0 | 1) => "a genesis file is JSON, and this is not: ",
+        _ => "",
+    }
 }
