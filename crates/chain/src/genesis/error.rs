@@ -64,8 +64,8 @@ fn list(fields: &[String]) -> String {
 
 /// Says what was expected, where a file is no JSON at all.
 fn not_json(error: &serde_json::Error) -> &'static str {
-    match (error.line(), error.column()) {
-        (0 | 1, 0 | 1) => "a genesis file is JSON, and this is not: ",
-        _ => "",
+    match error.is_syntax() && error.line() <= 1 && error.column() <= 1 {
+        true => "a genesis file is JSON, and this is not: ",
+        false => "",
     }
 }
