@@ -1,7 +1,9 @@
 //! Access lists of a chain's blocks: stored with the block from Amsterdam on, computed on demand
 //! before.
 
-use crate::{Chain, ChainError, DryRun, error::unreadable, stored::StoredBlock};
+use crate::{
+    Chain, ChainError, DryRun, error::unreadable, prepare::BlockAgain, stored::StoredBlock,
+};
 use alloy_primitives::Bytes;
 use cambium_evm::{AccessListSizes, Hooks, Sequential};
 use cambium_primitives::{AccessList, AccessListLimits, BlockNumber};
@@ -53,18 +55,15 @@ impl Chain {
     }
 
     fn made_access_list(&self, stored: &StoredBlock) -> Result<AccessList, ChainError> {
-        let id = stored.id;
-        if id.number == self.db().genesis().number {
+        if stored.id.number == self.db().genesis().number {
             return Ok(AccessList::default());
         }
-        let parent_total_difficulty = self.total_difficulty(id.number - 1)?;
-        let block = stored.block()?;
-        let senders = self.senders(&block);
-        let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
-        let view = self.db().view_of(self.parent_of(&block.header))?;
-        let post_merge = self
-            .spec()
-            .is_post_merge(id.number, parent_total_difficulty);
+        let BlockAgain {
+            block,
+            senders,
+            post_merge,
+            view,
+        } = self.prepare_again(stored)?;
         let run = DryRun {
             block: &block,
             post_merge,

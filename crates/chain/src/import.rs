@@ -365,15 +365,12 @@ impl Chain {
                     }
                     Step::New(first) if self.batch() > 1 => {
                         let mut group = vec![first];
-                        let is_next =
-                            |next: &Result<Step<Arc<PreparedBlock>>, ChainError>,
-                             group: &[Arc<PreparedBlock>]| {
-                                matches!(next, Ok(Step::New(next)) if !is_sealed(next.id)
-                                && group.iter().all(|block| block.id != next.id))
-                            };
                         while group.len() < self.batch()
-                            && let Some(Ok(Step::New(next))) =
-                                blocks.next_if(|next| is_next(next, &group))
+                            && let Some(Ok(Step::New(next))) = blocks.next_if(|next| {
+                                let in_group = |id| group.iter().any(|block| block.id == id);
+                                matches!(next, Ok(Step::New(next))
+                                    if !is_sealed(next.id) && !in_group(next.id))
+                            })
                         {
                             group.push(next);
                         }

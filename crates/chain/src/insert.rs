@@ -7,7 +7,7 @@
 //! ```
 
 use crate::{
-    BlockFault, Chain, ChainError, PreparedBlock, error::execution_error, execute::How,
+    Chain, ChainError, PreparedBlock, error::execution_error, execute::How, prepare::BlockAgain,
     reads::TimedReads, stored::StoredBlock, verify_outcome,
 };
 use alloy_primitives::{B256, Bytes};
@@ -130,14 +130,12 @@ impl Chain {
     pub fn outcome_of(&self, id: BlockId) -> Result<Outcome, ChainError> {
         let meta = self.db().block_by_id(id)?;
         let stored = StoredBlock::read(meta.ok_or(StateError::UnknownBlock(id.hash))?)?;
-        let block = stored.block()?;
-        let header = &block.header;
-        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
-        let view = self.db().view_of(self.parent_of(header))?;
-        let before = stored.total_difficulty.saturating_sub(header.difficulty);
-        let post_merge = self.spec().is_post_merge(header.number, before);
-        let senders = self.senders(&block);
-        let senders = senders.map_err(|error| invalid(error.into()))?;
+        let BlockAgain {
+            block,
+            senders,
+            post_merge,
+            view,
+        } = self.prepare_again(&stored)?;
         let input = self.spec().input(&block, &senders, post_merge);
         let mut session = view.clone().session();
         let mut roots = |changes: &_| session.intermediate_root(changes);
@@ -148,8 +146,8 @@ impl Chain {
         let reads = TimedReads::new(view);
         let outcome = self.executor().execute(&input, &reads, hooks);
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let verified = verify_outcome(header, &outcome, None);
-        let _ = verified.map_err(|error| invalid(error.into()))?;
+        let verified = verify_outcome(&block.header, &outcome, None);
+        let _ = verified.map_err(|error| ChainError::invalid(id, error))?;
         Ok(outcome)
     }
 

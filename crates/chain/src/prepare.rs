@@ -12,13 +12,14 @@ use crate::{
     Block, BlockFault, BodyError, Chain, ChainError, ChainSpec, HeaderError,
     body::validate_size,
     files::{decode_block, decode_header},
+    stored::StoredBlock,
     validate_access_list, validate_header,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_evm::{SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
-use cambium_state::PagePin;
+use cambium_state::{PagePin, View};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
@@ -58,6 +59,15 @@ impl PreparedBlock {
     pub fn senders(&self) -> Option<&[Address]> {
         self.senders.as_ref()?.as_ref().ok().map(Vec::as_slice)
     }
+}
+
+/// A block of the database, with what it takes to execute it again.
+pub(crate) struct BlockAgain {
+    pub(crate) block: Block,
+    pub(crate) senders: Vec<Address>,
+    pub(crate) post_merge: bool,
+    /// The state that it was executed on.
+    pub(crate) view: View,
 }
 
 /// A block whose header has been validated.
@@ -186,6 +196,20 @@ impl Chain {
             rlp,
             pin: self.db().page_pin(),
         }
+    }
+
+    /// Prepares a block of the database to be executed again, on any branch.
+    pub(crate) fn prepare_again(&self, stored: &StoredBlock) -> Result<BlockAgain, ChainError> {
+        let block = stored.block()?;
+        let header = &block.header;
+        let before = stored.total_difficulty.saturating_sub(header.difficulty);
+        let senders = self.senders(&block);
+        Ok(BlockAgain {
+            post_merge: self.spec().is_post_merge(header.number, before),
+            senders: senders.map_err(|error| ChainError::invalid(stored.id, error))?,
+            view: self.db().view_of(self.parent_of(header))?,
+            block,
+        })
     }
 
     /// Recovers the senders of a block's transactions.

@@ -1,15 +1,15 @@
 //! Commands on single blocks: block, receipts, diff.
 
 use super::{
-    args::{BlockArgs, DiffArgs},
+    block_args::{BlockArgs, DiffArgs},
     block_ref::BlockRef,
     error::Failure,
     open,
     output::{Output, Report, Table, count},
 };
-use cambium::{AccountUpdate, B256, Block, BlockId, Chain, Changes, Outcome, StateError, U256};
+use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, Outcome, StateError, U256};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The block that the arguments name.
 struct Found {
@@ -182,16 +182,12 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
         };
         table = table.row(change.path, format!("{text}{slots}"));
         let values = change.slots.iter();
-        let values: Vec<(B256, U256)> = values.copied().collect();
-        let values: serde_json::Map<_, _> = values
-            .into_iter()
-            .map(|(slot, value)| (slot.to_string(), json!(value)))
-            .collect();
+        let values = values.map(|(slot, value)| (slot.to_string(), json!(value)));
         listed.push(json!({
             "path": change.path,
             "account": fields,
             "wipe": change.wipe,
-            "slots": values,
+            "slots": values.collect::<Map<_, _>>(),
         }));
     }
     let json = json!({

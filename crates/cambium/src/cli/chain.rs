@@ -1,7 +1,8 @@
 //! Commands on a chain's blocks and state: init, export, unwind, get.
 
 use super::{
-    args::{ExportArgs, GetArgs, InitArgs, SetHeadArgs, UnwindArgs},
+    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
+    block_args::SetHeadArgs,
     block_ref::BlockRef,
     db_args::{DbArgs, WriteArgs},
     error::Failure,

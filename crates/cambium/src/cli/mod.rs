@@ -10,6 +10,7 @@ mod block_ref;
 mod signals;
 mod db_args;
 mod kv_args;
+mod block_args;
 mod args;
 mod output;
 mod figures;

@@ -101,7 +101,7 @@ pub enum StateError {
     NotAnAncestor {
         /// `safe` or `finalized`.
         what: &'static str,
-        /// The block.
+        /// The block that is not on the head's chain.
         block: BlockId,
         /// The block that was to become the head.
         head: BlockId,
@@ -111,7 +111,7 @@ pub enum StateError {
     SafeBelowFinalized {
         /// The block that was to become safe.
         safe: BlockId,
-        /// The finalized block.
+        /// The newest block that is finalized, or was to be.
         finalized: BlockId,
     },
     /// A block that was to become canonical, or finalized, would undo the finalized block.
@@ -120,9 +120,9 @@ pub enum StateError {
          the head to one of its ancestors first"
     )]
     NotOnFinalized {
-        /// The rejected block.
+        /// The block that was to be committed, called finalized, or made the head.
         block: BlockId,
-        /// The finalized block.
+        /// The block that would be undone.
         finalized: BlockId,
     },
     /// The block to seal is already sealed or committed.
