@@ -1,7 +1,7 @@
 //! The bal command: prints a block's access list.
 
 use super::{
-    args::BalArgs,
+    args::accounts::BalArgs,
     error::Failure,
     open,
     output::{Output, Report, Table, count},

@@ -1,7 +1,7 @@
 //! Commands on single blocks: block, receipts, diff.
 
 use super::{
-    block_args::{BlockArgs, DiffArgs},
+    args::blocks::{BlockArgs, DiffArgs},
     block_ref::BlockRef,
     error::Failure,
     open,

@@ -1,10 +1,13 @@
 //! Commands on a chain's blocks and state: init, export, unwind, get.
 
 use super::{
-    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
-    block_args::SetHeadArgs,
+    args::{
+        accounts::GetArgs,
+        blocks::SetHeadArgs,
+        chain::{ExportArgs, InitArgs, UnwindArgs},
+        database::{DbArgs, WriteArgs},
+    },
     block_ref::BlockRef,
-    db_args::{DbArgs, WriteArgs},
     error::Failure,
     history, open,
     output::{Output, Report, Table, bytes, count},

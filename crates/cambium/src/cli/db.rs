@@ -1,8 +1,10 @@
 //! Commands on the database itself: stats, check, backup, repair.
 
 use super::{
-    args::{BackupArgs, CheckArgs, RepairArgs},
-    db_args::DbArgs,
+    args::{
+        database::DbArgs,
+        maintenance::{BackupArgs, CheckArgs, RepairArgs},
+    },
     error::{Exit, Failure},
     figures, history, open,
     output::{Output, Report, Table, bytes, count},

@@ -2,7 +2,7 @@
 //! explanation of each step.
 
 use super::{
-    args::DemoArgs,
+    args::workload::DemoArgs,
     error::Failure,
     import,
     output::{Output, Report, Table, bytes, count},

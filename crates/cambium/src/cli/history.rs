@@ -1,9 +1,12 @@
 //! The history: made and checked by commands of its own, followed by imports, read by others.
 
 use super::{
-    args::{HistoryBuildArgs, HistoryMode, NodesArgs, StateArgs},
+    args::{
+        accounts::StateArgs,
+        database::{DbArgs, WriteArgs},
+        history::{HistoryBuildArgs, HistoryMode, NodesArgs},
+    },
     block_ref::{BlockRef, Place},
-    db_args::{DbArgs, WriteArgs},
     error::Failure,
     open,
     output::{Output, Report, Table, bytes, count},

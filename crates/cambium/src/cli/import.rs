@@ -1,7 +1,7 @@
 //! The import command: imports files, shows progress, and reports the time spent in each stage.
 
 use super::{
-    args::ImportArgs,
+    args::import::ImportArgs,
     chain,
     error::Failure,
     figures, history, open,

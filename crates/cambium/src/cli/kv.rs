@@ -1,13 +1,15 @@
 //! Commands on a key-value store.
 
 use super::{
-    db_args::DbArgs,
-    error::Failure,
-    kv_args::{
-        KvCommand, KvDeleteArgs, KvGetArgs, KvInitArgs, KvListArgs, KvLoadArgs, KvProveArgs,
-        KvPutArgs, KvRangeArgs, KvReadArgs, KvRollbackArgs, KvRootArgs, KvVerifyArgs, KvWriteArgs,
-        commitment_named, parse_key, parse_value,
+    args::{
+        database::DbArgs,
+        kv::{
+            KvCommand, KvDeleteArgs, KvGetArgs, KvInitArgs, KvListArgs, KvLoadArgs, KvProveArgs,
+            KvPutArgs, KvRangeArgs, KvReadArgs, KvRollbackArgs, KvRootArgs, KvVerifyArgs,
+            KvWriteArgs, commitment_named, parse_key, parse_value,
+        },
     },
+    error::Failure,
     open,
     output::{Output, Report, Table, count},
     proof::read_json,

@@ -4,7 +4,7 @@
 //! trusted: verification compares each with what the proof shows.
 
 use super::{
-    args::ProveArgs,
+    args::proof::ProveArgs,
     block_ref::Place,
     error::Failure,
     output::{Output, Report},

@@ -8,9 +8,6 @@ mod sizes;
 mod error;
 mod block_ref;
 mod signals;
-mod db_args;
-mod kv_args;
-mod block_args;
 mod args;
 mod output;
 mod figures;
@@ -29,7 +26,7 @@ mod workload;
 mod kv;
 mod demo;
 
-use args::{Args, Command, DbCommand, HistoryCommand};
+use args::{Args, Command, history::HistoryCommand, maintenance::DbCommand};
 use clap::Parser;
 use error::Failure;
 use output::{Output, Report};

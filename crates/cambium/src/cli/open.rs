@@ -1,7 +1,7 @@
 //! Opening databases, and printing the notes of their recovery.
 
 use super::{
-    db_args::{DbArgs, WriteArgs},
+    args::database::{DbArgs, WriteArgs},
     error::Failure,
     output::Output,
 };

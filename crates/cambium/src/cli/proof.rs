@@ -1,7 +1,7 @@
 //! Proofs and witnesses: built from a database, verified without one.
 
 use super::{
-    args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
+    args::proof::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
     error::Failure,
     history,
     layered_proof::{self, LayeredAccountProof},

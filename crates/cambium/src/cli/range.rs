@@ -1,7 +1,7 @@
 //! Accounts, or slots of one, in the order of their paths, with a proof that none is missing.
 
 use super::{
-    args::{ProveRangeArgs, VerifyArgs},
+    args::proof::{ProveRangeArgs, VerifyArgs},
     error::Failure,
     history, open,
     output::{Output, Report, Table, count},

@@ -1,7 +1,7 @@
 //! The workload command: generates a chain as files that any client can import.
 
 use super::{
-    args::WorkloadArgs,
+    args::workload::WorkloadArgs,
     chain::{INIT_BAR, init_progress, refuse_to_overwrite},
     error::Failure,
     output::{Output, Report, Table, bytes, count},

@@ -1,6 +1,6 @@
 //! Arguments of the commands on a key-value store.
 
-use super::db_args::DbArgs;
+use super::database::DbArgs;
 use cambium::{
     B256, keccak256,
     kv::{Commitment, VALUE_BYTES_MAX},

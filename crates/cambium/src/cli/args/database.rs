@@ -1,6 +1,6 @@
 //! Arguments that name a database, and how it is opened.
 
-use super::sizes::{parse_file_size, parse_size};
+use super::super::sizes::{parse_file_size, parse_size};
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 

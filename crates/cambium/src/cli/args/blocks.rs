@@ -1,8 +1,8 @@
 //! Arguments of the commands on heads and single blocks.
 
 use super::{
-    block_ref::BlockRef,
-    db_args::{DbArgs, WriteArgs},
+    super::block_ref::BlockRef,
+    database::{DbArgs, WriteArgs},
 };
 use clap::Args as ClapArgs;
 

@@ -1,0 +1,80 @@
+//! Arguments of the commands on whole chains: init, export, unwind.
+
+use super::database::{DbArgs, WriteArgs};
+use cambium::StateError;
+use clap::{Args as ClapArgs, ValueEnum};
+use std::path::PathBuf;
+
+/// The commitment of a chain, which its state roots follow.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct CommitmentArgs {
+    /// What state roots are: mpt, Ethereum's own, or layered, which are computed in memory from
+    /// what recent blocks changed. An existing database knows its own
+    #[arg(long, value_enum, default_value = "mpt")]
+    pub(crate) commitment: CommitmentKind,
+    /// Number of blocks of an interval of the layered commitment, a parameter of the chain
+    #[arg(long, value_name = "BLOCKS", required_if_eq("commitment", "layered"))]
+    pub(crate) merge_interval: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CommitmentKind {
+    Mpt,
+    Layered,
+}
+
+impl CommitmentArgs {
+    /// Blocks of an interval, if the commitment is `layered`.
+    pub(crate) fn merge_interval(&self) -> Result<Option<u64>, StateError> {
+        match (self.commitment, self.merge_interval) {
+            (CommitmentKind::Layered, blocks) => Ok(blocks),
+            (CommitmentKind::Mpt, None) => Ok(None),
+            (CommitmentKind::Mpt, Some(_)) => {
+                let what = "--merge-interval is for --commitment layered";
+                Err(StateError::BadOptions(what.to_owned()))
+            }
+        }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InitArgs {
+    /// Genesis file, as geth, reth and hive write them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: PathBuf,
+    #[command(flatten)]
+    pub(crate) commitment: CommitmentArgs,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExportArgs {
+    /// File to write; gzipped if its name ends in .gz
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// First block [default: the one after genesis]
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+    /// Last block [default: the head]
+    #[arg(long, value_name = "N")]
+    pub(crate) to: Option<u64>,
+    /// Write the access lists that are stored with the blocks to this file; gzipped if its name
+    /// ends in .gz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_lists: Option<PathBuf>,
+    /// Overwrite the files if they exist
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct UnwindArgs {
+    /// Number of the block that becomes the head
+    #[arg(long, value_name = "N")]
+    pub(crate) to: u64,
+    #[command(flatten)]
+    pub(crate) db: WriteArgs,
+}

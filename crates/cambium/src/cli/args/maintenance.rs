@@ -1,0 +1,53 @@
+//! Arguments of `cambium db`: commands on the database itself.
+
+use super::database::DbArgs;
+use clap::{Args as ClapArgs, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DbCommand {
+    /// Print sizes and counts
+    Stats(DbArgs),
+    /// Print the head, the safe and the finalized block, and the branches that are not canonical
+    Branches(DbArgs),
+    /// Read everything, hash the state from its leaves, and compare it with the roots
+    Check(CheckArgs),
+    /// Copy the database and its history to a new directory, even while another process writes to them
+    ///
+    /// If both directories are on one file system, files that are no longer written to are hard
+    /// linked, which takes no time and no space. The copy is opened to check that it is complete
+    Backup(BackupArgs),
+    /// Restore damaged files from the others, and print which blocks must be imported again
+    Repair(RepairArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckArgs {
+    /// Check the history instead: every page of its files, and values at up to 1,000 blocks against
+    /// the block log
+    #[arg(long)]
+    pub(crate) history: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BackupArgs {
+    /// Directory of the copy, which must be empty or not exist
+    #[arg(value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// Leave the history out: `cambium history build` makes it in the copy, as far as the log goes
+    #[arg(long)]
+    pub(crate) no_history: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// Change nothing: print what is damaged, what a repair would do, and what would be lost
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}

@@ -1,0 +1,15 @@
+//! Command line arguments by topic, with their help texts.
+
+pub(crate) mod database;
+pub(crate) mod accounts;
+pub(crate) mod blocks;
+pub(crate) mod chain;
+pub(crate) mod history;
+pub(crate) mod import;
+pub(crate) mod kv;
+pub(crate) mod maintenance;
+pub(crate) mod proof;
+pub(crate) mod workload;
+mod command;
+
+pub(crate) use command::{Args, Command};

@@ -1,0 +1,130 @@
+//! Arguments of the commands on proofs and witnesses.
+
+use super::{
+    accounts::{StateArgs, parse_address, parse_slot},
+    database::DbArgs,
+};
+use cambium::{Address, B256, ChainSpec, STATELESS_GAS_LIMIT_MAX, StorageKey, WitnessForm};
+use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValuesParser};
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
+};
+
+pub(crate) const PROVE_HELP: &str = "\
+Under the commitment `layered` the JSON has instead: commitment, the roots of the three tries (delta,
+intermediate, snapshot), address, account (null if it does not exist), storage (key and value of each
+slot), and proof, the parts of the three tries. `cambium verify` reads both.";
+
+pub(crate) const PROVE_RANGE_HELP: &str = "\
+The path of an account is keccak256 of its address, that of a slot keccak256 of its 32 bytes: a
+trie has no other order. The JSON has the block and its state root, the range that is proved
+(address, first and last), its leaves, the RLP of the nodes that prove them, and the path of the
+first leaf beyond the limit (next; null if there is none): go on with --from. `cambium
+verify-range` needs address, first, last and nodes, and compares leaves if there are any.";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProveArgs {
+    /// Address of the account
+    #[arg(value_parser = parse_address)]
+    pub(crate) address: Address,
+    /// Storage slots of the account: hex with 0x, otherwise decimal
+    #[arg(value_name = "SLOT", value_parser = parse_slot)]
+    pub(crate) slots: Vec<StorageKey>,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProveRangeArgs {
+    /// Prove slots of this account [default: accounts]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    pub(crate) account: Option<Address>,
+    /// First path of the range
+    #[arg(long, value_name = "PATH", default_value_t = B256::ZERO)]
+    pub(crate) from: B256,
+    /// Last path of the range, which belongs to it
+    #[arg(long, value_name = "PATH", default_value_t = B256::repeat_byte(0xff))]
+    pub(crate) to: B256,
+    /// Largest number of accounts or slots
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub(crate) limit: NonZeroUsize,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct VerifyArgs {
+    /// File with the proof or a JSON-RPC response that contains it, or - for standard input
+    #[arg(value_name = "PROOF.json")]
+    pub(crate) proof: PathBuf,
+    /// State root of a trusted block
+    #[arg(long)]
+    pub(crate) root: B256,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WitnessArgs {
+    /// Number of the block
+    #[arg(value_name = "N")]
+    pub(crate) block: u64,
+    /// Format: `own` includes the block, the others are responses of clients to
+    /// debug_executionWitness
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = WitnessFormArg::Own)]
+    pub(crate) form: WitnessFormArg,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WitnessFormArg {
+    /// The block with its witness
+    Own,
+    /// State, codes, keys, and headers as RLP: also the format of EIP-8025
+    Reth,
+    /// State, codes, and headers as objects
+    Geth,
+}
+
+impl From<WitnessFormArg> for WitnessForm {
+    fn from(form: WitnessFormArg) -> Self {
+        match form {
+            WitnessFormArg::Own => Self::Own,
+            WitnessFormArg::Reth => Self::Reth,
+            WitnessFormArg::Geth => Self::Geth,
+        }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatelessArgs {
+    /// File with a witness in any format of `cambium witness`, or - for standard input
+    pub(crate) witness: PathBuf,
+    /// File with the RLP of the block, binary or hex, if the witness does not include it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) block: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+    /// Number of blocks of an interval, if the chain has the layered commitment
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) merge_interval: Option<NonZeroU64>,
+    /// Hash of the block's parent. Without it, execution shows only that the block follows from the
+    /// parent in its header, which may not exist
+    #[arg(long, value_name = "HASH")]
+    pub(crate) parent: Option<B256>,
+    /// Reject blocks with a higher gas limit, which may take long to execute
+    #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX)]
+    pub(crate) gas_limit_max: u64,
+}
+
+/// Source of the fork rules, which must not come from what is verified.
+#[derive(Debug, ClapArgs)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RulesArgs {
+    /// Public chain whose fork rules apply
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(ChainSpec::PUBLIC.map(|(name, _)| name)))]
+    pub(crate) chain: Option<String>,
+    /// Genesis file of the chain whose fork rules apply
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
+}
