@@ -56,6 +56,9 @@ pub(crate) struct Report {
     /// The main figures of `results` as a table for people: name, and one figure for each result.
     #[serde(skip)]
     pub(crate) comparison: Vec<(String, Vec<String>)>,
+    /// Whether people see `comparison` alone: `results` have much that is for programs.
+    #[serde(skip)]
+    pub(crate) is_table: bool,
     pub(crate) targets: Vec<Target>,
     /// Conditions that distort the figures. Read these first.
     pub(crate) notes: Vec<String>,
@@ -71,6 +74,7 @@ impl Report {
             parameters: Map::new(),
             results: Vec::new(),
             comparison: Vec::new(),
+            is_table: false,
             targets: Vec::new(),
             notes: Vec::new(),
             errors: Vec::new(),
@@ -98,7 +102,11 @@ impl Report {
         for (name, value) in &self.parameters {
             println!("  {name}: {}", plain(value));
         }
-        for result in &self.results {
+        let shown = match self.is_table {
+            true => &[],
+            false => &self.results[..],
+        };
+        for result in shown {
             println!();
             // Lists are only printed as JSON.
             let figures = result.iter().filter(|(_, value)| !value.is_array());

@@ -63,9 +63,9 @@ pub use cambium_chain::{
     BlockFault, BlockSealer, BlockSize, BlockSource, BlockState, BlockWitness, Chain, ChainError,
     ChainSealer, ChainSpec, ChainWriter, EvmSession, ExecutedBlock, ExecutionCounts, ExecutorKind,
     FileError, FileKind, FilePosition, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart,
-    ImportProgress, ImportSummary, InitProgress, InsertedBlock, LayeredWitness, NoSpread,
-    OPTIMISTIC_THREADS_MIN, Outcome, Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER,
-    RawBlock, Receipt, Rules, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StateRead,
+    ImportProgress, ImportSummary, InitProgress, InputFile, InsertedBlock, LayeredWitness,
+    NoSpread, OPTIMISTIC_THREADS_MIN, Outcome, Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT,
+    ROUTER, RawBlock, Receipt, Rules, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StateRead,
     StatelessError, StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists,
     WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams, block_env, brief_json_error,
     config_env, token_balance_slot, transaction_env,
@@ -92,7 +92,7 @@ pub use cambium_state::{
     Options, Recovery, RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session,
     SideBranch, Staged, StateError, Stats, View, backup, repair,
 };
-pub use cambium_store::{LogPosition, StoreError};
+pub use cambium_store::{FORMATS, LogPosition, StoreError};
 pub use cambium_trie::{
     AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
     LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,

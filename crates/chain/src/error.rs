@@ -90,6 +90,12 @@ pub enum ChainError {
         /// The cause.
         why: String,
     },
+    /// The block is the first of the database, which is made and not executed: it has no witness.
+    #[error(
+        "block {0} is the first of the database, which is made and not executed: it has no witness, and \
+         the blocks after it have"
+    )]
+    NotExecuted(BlockId),
     /// The canonical chain has no block with this number.
     #[error("no block {number}: the head is {head}")]
     NoSuchBlock {

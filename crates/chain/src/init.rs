@@ -1,8 +1,8 @@
 //! Initialization of a chain's database from its genesis.
 
 use crate::{
-    Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart,
-    Progress,
+    Block, Chain, ChainError, ChainSpec, FileError, Genesis, GenesisAccount, GenesisError,
+    GenesisPart, InputFile, Progress,
     chain::SPEC,
     error::unreadable_spec,
     files::buffered,
@@ -16,7 +16,12 @@ use cambium_primitives::{AccessList, Account, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
 use cambium_trie::{EMPTY_ROOT, TrieError, layered_root};
 use rayon::prelude::*;
-use std::{fs::File, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io::{self, Seek},
+    path::Path,
+    sync::Arc,
+};
 
 /// Number of accounts and slots between progress reports.
 const TELL_ACCOUNTS: u64 = 4096;
@@ -47,15 +52,28 @@ impl Chain {
         options: Options,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
-        let path = genesis.as_ref();
         // Opened first, so that nothing is created if the file does not exist.
-        let file = open(path)?;
+        Self::init_from(disk, open(genesis.as_ref())?, options, progress)
+    }
+
+    /// As [`init`](Self::init), from an open file, such as standard input.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be used, or the database can't be written or exists already.
+    pub fn init_from(
+        disk: Arc<dyn Disk>,
+        genesis: InputFile,
+        options: Options,
+        progress: &mut dyn FnMut(InitProgress),
+    ) -> Result<Self, ChainError> {
+        let again = Again::of(&genesis);
         let mut loader = Loader::new(disk, options)?;
-        let genesis = read(file, path, progress, |part| take(&mut loader, part))?;
+        let genesis = read(genesis, progress, |part| take(&mut loader, part))?;
         genesis.check_rules()?;
         let loaded = loader
             .finish(&mut |built| progress(InitProgress::State(built)))
-            .map_err(|error| given_twice(path, error.into()))?;
+            .map_err(|error| again.given_twice(error.into()))?;
         Self::from_genesis(loaded, &genesis)
     }
 
@@ -134,9 +152,22 @@ impl Chain {
         genesis: impl AsRef<Path>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Header, ChainError> {
-        let path = genesis.as_ref();
+        self.check_genesis_from(open(genesis.as_ref())?, progress)
+    }
+
+    /// As [`check_genesis_file`](Self::check_genesis_file), from an open file, such as standard input.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be used, or is that of another chain.
+    pub fn check_genesis_from(
+        &self,
+        genesis: InputFile,
+        progress: &mut dyn FnMut(InitProgress),
+    ) -> Result<Header, ChainError> {
+        let again = Again::of(&genesis);
         let mut loader = self.db().root_loader();
-        let genesis = read(open(path)?, path, progress, |part| match part {
+        let genesis = read(genesis, progress, |part| match part {
             GenesisPart::Account(address, account) => {
                 let slots = by_path(&account.storage);
                 loader.account(keccak256(address), &fields(&account), slots)
@@ -145,7 +176,7 @@ impl Chain {
         })?;
         genesis.check_rules()?;
         let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
-        let mut root = root.map_err(|error| given_twice(path, error.into()))?;
+        let mut root = root.map_err(|error| again.given_twice(error.into()))?;
         if self.db().merge_interval().is_some() {
             root = layered_root(EMPTY_ROOT, EMPTY_ROOT, root);
         }
@@ -155,17 +186,19 @@ impl Chain {
     }
 }
 
-fn open(path: &Path) -> Result<File, GenesisError> {
-    File::open(path).map_err(|source| GenesisError::Open {
-        file: path.display().to_string().into(),
-        source,
+fn open(path: &Path) -> Result<InputFile, GenesisError> {
+    InputFile::open(path).map_err(|error| match error {
+        FileError::Open { file, source } => GenesisError::Open { file, source },
+        error => GenesisError::Open {
+            file: path.display().to_string().into(),
+            source: io::Error::other(error),
+        },
     })
 }
 
 /// Reads a genesis file piece by piece, reporting progress.
 fn read(
-    file: File,
-    path: &Path,
+    InputFile { name, file }: InputFile,
     progress: &mut dyn FnMut(InitProgress),
     mut take: impl FnMut(GenesisPart) -> Result<(), StateError>,
 ) -> Result<Genesis, ChainError> {
@@ -174,7 +207,6 @@ fn read(
     let of = of.map_or(0, |file| file.len());
     let bytes = Progress::new(of);
     let mut accounts: u64 = 0;
-    let name = path.display().to_string();
     Genesis::stream_from(&name, buffered(file, &bytes), |part| {
         accounts += 1;
         let has_many_slots = matches!(part, GenesisPart::Slots(..));
@@ -186,29 +218,57 @@ fn read(
     })
 }
 
-/// Turns the error of a duplicate path into one that names the account. Duplicates are found when
-/// paths are sorted; finding the account takes a second pass over the file.
-fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
-    let ChainError::State(StateError::Trie(TrieError::Unsorted { path })) = &error else {
-        return error;
-    };
-    let mut twice = None;
-    let read = Genesis::stream(genesis, |part| {
-        if let GenesisPart::Account(address, _) = part
-            && path.starts_with(&StatePath::account(&keccak256(address)))
-        {
-            twice = Some(address);
+/// The file once more, for finding in it what is there twice. Duplicates are found when paths are sorted;
+/// finding the account takes a second pass over the file.
+struct Again {
+    name: Arc<str>,
+    /// `None` for a pipe.
+    file: Option<File>,
+}
+
+impl Again {
+    fn of(InputFile { name, file }: &InputFile) -> Self {
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        Self {
+            name: name.clone(),
+            file: file.try_clone().ok().filter(|_| is_file),
         }
-        Ok::<_, GenesisError>(())
-    });
-    let (Ok(Genesis { file, .. }), Some(address)) = (read, twice) else {
-        return error;
-    };
-    let is_slot = path.len() > StatePath::account(&B256::ZERO).len();
-    ChainError::Genesis(match is_slot {
-        true => GenesisError::SlotTwice { file, address },
-        false => GenesisError::Twice { file, address },
-    })
+    }
+
+    /// Turns the error of a duplicate path into one that names the account.
+    fn given_twice(self, error: ChainError) -> ChainError {
+        let ChainError::State(StateError::Trie(TrieError::Unsorted { path })) = &error else {
+            return error;
+        };
+        let Self {
+            name: file,
+            file: again,
+        } = self;
+        let Some(account_hash) = path.account_part() else {
+            return error;
+        };
+        let Some(mut again) = again.filter(|mut again| again.rewind().is_ok()) else {
+            return GenesisError::HashTwice { file, account_hash }.into();
+        };
+        let mut twice = None;
+        let reader = io::BufReader::with_capacity(256 << 10, &mut again);
+        let read = Genesis::stream_from(&file, reader, |part| {
+            if let GenesisPart::Account(address, _) = part
+                && keccak256(address) == account_hash
+            {
+                twice = Some(address);
+            }
+            Ok::<_, GenesisError>(())
+        });
+        let (Ok(_), Some(address)) = (read, twice) else {
+            return error;
+        };
+        let is_slot = path.len() > StatePath::account(&B256::ZERO).len();
+        ChainError::Genesis(match is_slot {
+            true => GenesisError::SlotTwice { file, address },
+            false => GenesisError::Twice { file, address },
+        })
+    }
 }
 
 fn take(loader: &mut Loader, part: GenesisPart) -> Result<(), StateError> {

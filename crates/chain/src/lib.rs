@@ -45,7 +45,7 @@ pub use evm_session::EvmSession;
 pub use execute::{ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
-    ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, Progress, RawBlock,
+    ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, InputFile, Progress, RawBlock,
     WithAccessLists,
 };
 pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};

@@ -72,6 +72,7 @@ mod checkpoint;
 mod manifest;
 mod readers;
 mod backup;
+mod formats;
 
 pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
@@ -85,6 +86,7 @@ pub use checkpoint::{
 };
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;
+pub use formats::FORMATS;
 pub use log_position::LogPosition;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;

@@ -30,7 +30,7 @@ const LOCK_NAME: &str = "cambium.lock";
 //
 // The first 16 bytes are the same in every format there will be.
 const MAGIC: &[u8; 8] = b"Cambium\n";
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Identity of a database: format, salt, and properties such as the genesis hash. It never changes.

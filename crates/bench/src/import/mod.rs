@@ -52,7 +52,7 @@ pub(crate) struct ImportArgs {
 
 pub(crate) fn run(args: &ImportArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
     let has_geth = args.peers == "geth";
-    match args.cold {
+    let mut report = match args.cold {
         true => cold::run(
             &cold::ColdArgs {
                 rounds: args.rounds,
@@ -63,8 +63,10 @@ pub(crate) fn run(args: &ImportArgs, quick: bool) -> Result<Report, Box<dyn Erro
                 has_geth,
             },
             quick,
-        ),
-        false if has_geth => Err("--peers geth needs --cold".into()),
-        false => warm::run(quick),
-    }
+        )?,
+        false if has_geth => return Err("--peers geth needs --cold".into()),
+        false => warm::run(quick)?,
+    };
+    report.is_table = true;
+    Ok(report)
 }

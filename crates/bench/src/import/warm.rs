@@ -72,10 +72,46 @@ pub(super) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
                 })?);
         }
         None => eprintln!(
-            "SKIPPED: the execution-apis chain is not there: set CAMBIUM_DATA to the unpacked data"
+            "SKIPPED: the execution-apis chain is not there: scripts/public-data fetches it, or set CAMBIUM_DATA to the unpacked data"
         ),
     }
+    report.comparison = table(&report.results);
     Ok(report)
+}
+
+/// The results as a table for people, a column for each chain.
+fn table(results: &[Map<String, Value>]) -> Vec<(String, Vec<String>)> {
+    let row = |name: &str, figure: &str, decimals: usize| {
+        let values = results.iter().map(|result| {
+            let value = result[figure].as_f64().unwrap_or_default();
+            format!("{value:.decimals$}")
+        });
+        (name.to_owned(), values.collect())
+    };
+    let columns = ["generated", "real"].into_iter().take(results.len());
+    let mut rows = vec![(
+        "chain".to_owned(),
+        columns.map(str::to_owned).collect::<Vec<_>>(),
+    )];
+    rows.extend([
+        row("blocks", "blocks", 0),
+        row("transactions", "transactions", 0),
+        row("transactions/s", "transactions_per_second", 0),
+        row("  of the slowest run", "slowest_transactions_per_second", 0),
+        row("Mgas/s", "mgas_per_second", 1),
+        row("time, s", "seconds", 3),
+        row("  recovering senders, s", "recover_seconds", 3),
+        row("  reading state, s", "read_seconds", 3),
+        row("  executing, s", "execute_seconds", 3),
+        row("  state roots, s", "root_seconds", 3),
+        row("  making blocks durable, s", "commit_seconds", 3),
+        row(
+            "state roots, % of a block's steps",
+            "root_percent_of_steps",
+            1,
+        ),
+    ]);
+    rows
 }
 
 /// Imports `files` several times, each time into a new database.

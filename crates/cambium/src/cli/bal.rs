@@ -4,20 +4,19 @@ use super::{
     args::accounts::BalArgs,
     error::Failure,
     open,
-    output::{Output, Report, Table, count},
+    output::{Output, Report, Table, count, quantity},
 };
 use cambium::{
     AccessField, AccessList, AccessListCounts, AccessListLimits, AccessListSizes, AccessValue,
-    AccountChanges, B256, BlockAccessIndex, BlockId, ChainError, U256,
+    AccountChanges, B256, BlockAccessIndex, BlockId, U256,
 };
 use serde_json::{Value, json};
 use std::fmt::{self, Display};
 
 pub(crate) fn bal(args: &BalArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.db, out)?;
-    let (number, head) = (args.block, chain.db().head());
-    let id = chain.db().block_id(number)?;
-    let id = id.ok_or(ChainError::NoSuchBlock { number, head })?;
+    let id = args.block.find_canonical(chain.db())?;
+    let number = id.number;
     let header = chain.block(number)?.header;
     let list = chain.access_list(number)?;
     let found = Found {
@@ -46,7 +45,7 @@ impl Found {
     fn json(&self) -> Value {
         let (counts, sizes) = (&self.counts, &self.sizes);
         json!({
-            "number": self.id.number,
+            "number": quantity(self.id.number),
             "hash": self.id.hash,
             "kept": self.kept,
             "access_list_hash": self.list.hash(),

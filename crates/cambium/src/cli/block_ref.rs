@@ -1,6 +1,6 @@
 //! Blocks in arguments: `latest`, `earliest`, a number, or a hash.
 
-use super::error::Failure;
+use super::{error::Failure, numbers::parse_count};
 use cambium::{B256, BlockId, ChainError, Db, StateError};
 use std::{fmt, str::FromStr};
 
@@ -22,21 +22,12 @@ pub(crate) enum BlockRef {
 }
 
 /// What can stand for a block.
-const FORMS: &str = "a block is latest, earliest, safe, finalized, a number (1000, 0x3e8) or a hash (0x and 64 digits)";
+const FORMS: &str = "a block is latest, earliest, safe, finalized, a number (1000, 0x3e8, 2M) or a hash (0x and 64 digits)";
 
 impl FromStr for BlockRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |digits: &str, radix| {
-            let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
-            let number = is_number.then(|| u64::from_str_radix(digits, radix));
-            match number {
-                Some(Ok(number)) => Ok(Self::Number(number)),
-                Some(Err(_)) => Err(format!("the largest block number is {}", u64::MAX)),
-                None => Err(FORMS.to_owned()),
-            }
-        };
         match (text, text.strip_prefix("0x")) {
             ("latest", _) => Ok(Self::Latest),
             ("earliest", _) => Ok(Self::Earliest),
@@ -46,8 +37,16 @@ impl FromStr for BlockRef {
                 let hash = text.parse().map_err(|_| FORMS.to_owned())?;
                 Ok(Self::Hash(hash))
             }
-            (_, Some(digits)) => number(digits, 16),
-            (digits, None) => number(digits, 10),
+            (_, Some(digits))
+                if digits.len() > 16 && digits.bytes().all(|c| c.is_ascii_hexdigit()) =>
+            {
+                let digits = digits.len();
+                Err(format!("a hash has 64 digits after 0x, and not {digits}"))
+            }
+            _ if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                parse_count(text).map(Self::Number)
+            }
+            _ => Err(FORMS.to_owned()),
         }
     }
 }
@@ -102,6 +101,15 @@ impl BlockRef {
         }
     }
 
+    /// The canonical block in a database.
+    pub(crate) fn find_canonical(self, db: &Db) -> Result<BlockId, Failure> {
+        let block = self.find(db)?;
+        match db.block_id(block.number)? == Some(block) {
+            true => Ok(block),
+            false => Err(Failure::NotCanonical(block)),
+        }
+    }
+
     /// The block in a database.
     pub(crate) fn find(self, db: &Db) -> Result<BlockId, Failure> {
         let finality = db.finality();
@@ -139,6 +147,8 @@ mod tests {
             ("0", BlockRef::Number(0)),
             ("1000", BlockRef::Number(1000)),
             ("0x3e8", BlockRef::Number(1000)),
+            ("1k", BlockRef::Number(1000)),
+            ("2M", BlockRef::Number(2_000_000)),
             (&hash.to_string(), BlockRef::Hash(hash)),
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");

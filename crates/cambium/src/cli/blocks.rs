@@ -5,7 +5,7 @@ use super::{
     block_ref::BlockRef,
     error::Failure,
     open,
-    output::{Output, Report, Table, count},
+    output::{Output, Report, Table, count, quantity},
 };
 use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, Outcome, StateError, U256};
 use serde::Serialize;
@@ -100,8 +100,8 @@ pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure
         before = receipt.cumulative_gas_used();
         let mut json = rpc(receipt);
         json["transactionHash"] = json!(transaction.hash());
-        json["transactionIndex"] = json!(U256::from(index));
-        json["gasUsed"] = json!(U256::from(gas_used));
+        json["transactionIndex"] = quantity(index as u64);
+        json["gasUsed"] = quantity(gas_used);
         listed.push(json);
         let how = match receipt.is_success() {
             true => "succeeded",
@@ -115,7 +115,7 @@ pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure
         table = table.row(transaction.hash(), text);
     }
     let json = json!({
-        "block_number": found.id.number,
+        "block_number": quantity(found.id.number),
         "block_hash": found.id.hash,
         "receipts": listed,
     });
@@ -124,22 +124,11 @@ pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure
 
 pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::state_to_read(&args.db, out)?;
-    let (from, to) = (args.from.find(&db)?, args.to.find(&db)?);
+    let (from, to) = (args.from.find_canonical(&db)?, args.to.find_canonical(&db)?);
     if from.number > to.number {
         let why = format!("block {from} comes after block {to}: give the older one first");
         return Err(Failure::BadEntry { why });
     }
-    let below = |block: BlockId| -> Result<(), Failure> {
-        match db.block_id(block.number)? == Some(block) {
-            true => Ok(()),
-            false => {
-                let why = format!("block {block} is not canonical");
-                Err(Failure::NoValue { why })
-            }
-        }
-    };
-    below(from)?;
-    below(to)?;
     let mut changes = Changes::default();
     let bar = out.bar(
         to.number - from.number,
@@ -166,7 +155,7 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
             AccountUpdate::Put(account) => (
                 format!("nonce {}, {} wei", account.nonce, account.balance),
                 json!({
-                    "nonce": U256::from(account.nonce),
+                    "nonce": quantity(account.nonce),
                     "balance": account.balance,
                     "codeHash": account.code_hash,
                 }),
@@ -191,9 +180,9 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
         }));
     }
     let json = json!({
-        "from_number": from.number,
+        "from_number": quantity(from.number),
         "from_hash": from.hash,
-        "to_number": to.number,
+        "to_number": quantity(to.number),
         "to_hash": to.hash,
         "changed_accounts": accounts,
         "changed_slots": slots,

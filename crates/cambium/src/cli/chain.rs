@@ -9,17 +9,20 @@ use super::{
     },
     block_ref::BlockRef,
     error::Failure,
-    history, open,
-    output::{Output, Report, Table, bytes, count},
+    files, history, open,
+    output::{Output, Report, Table, bytes, count, quantity},
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, B256, BlockId, Chain, ChainError, ChainWriter, Db, InitProgress,
-    KECCAK256_EMPTY, LoadProgress, StateError, U256, keccak256,
+    AccessListWriter, B256, BlockId, Chain, ChainError, Db, InitProgress, KECCAK256_EMPTY,
+    LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use std::{iter, path::Path};
+use std::{
+    iter,
+    path::{Path, PathBuf},
+};
 
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     let blocks = args.commitment.merge_interval()?;
@@ -68,7 +71,8 @@ pub(crate) fn open_or_init(
         Err(failure) => Err(failure),
         Ok(chain) => {
             let bar = out.bar(1, INIT_BAR);
-            let header = chain.check_genesis_file(genesis, &mut init_progress(&bar))?;
+            let header =
+                chain.check_genesis_from(files::input(genesis)?, &mut init_progress(&bar))?;
             bar.finish_and_clear();
             Ok((chain, Some(header.state_root)))
         }
@@ -82,9 +86,11 @@ fn make(
     out: &Output,
 ) -> Result<Chain, Failure> {
     open::refuse_other_things(&args.db.datadir)?;
+    // Opened first, so that nothing is created if it does not exist.
+    let genesis = files::input(genesis)?;
     let bar = out.bar(1, INIT_BAR);
     let options = open::options_to_write(args);
-    let made = Chain::init(
+    let made = Chain::init_from(
         open::disk(&args.db.datadir),
         genesis,
         merge_interval.map_or(options, |blocks| options.layered(blocks)),
@@ -127,11 +133,11 @@ fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
     Report::new(
         format!("{title}\n{table}"),
         json!({
-            "chain_id": chain_id,
-            "genesis_number": genesis.number,
+            "chain_id": quantity(chain_id),
+            "genesis_number": quantity(genesis.number),
             "genesis_hash": genesis.hash,
             "state_root": state_root,
-            "head_number": head.number,
+            "head_number": quantity(head.number),
             "head_hash": head.hash,
         }),
     )
@@ -139,6 +145,9 @@ fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
 
 /// Fails if writing `file` would overwrite a regular file. Pipes and terminals are allowed.
 pub(crate) fn refuse_to_overwrite(file: &Path, force: bool) -> Result<(), Failure> {
+    if files::is_standard(file) {
+        return Ok(());
+    }
     match file.metadata() {
         Ok(there) if there.is_file() && !force => Err(Failure::Exists(file.to_owned())),
         _ => Ok(()),
@@ -146,21 +155,30 @@ pub(crate) fn refuse_to_overwrite(file: &Path, force: bool) -> Result<(), Failur
 }
 
 pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure> {
+    let outputs = || {
+        iter::once(&args.file)
+            .chain(&args.access_lists)
+            .map(PathBuf::as_path)
+    };
+    files::refuse_two_standard(outputs())?;
+    outputs().try_for_each(|file| files::refuse_mixed_output(file, out.is_json()))?;
     let chain = open::chain_to_read(&args.db, out)?;
-    let from = args.from.unwrap_or(chain.db().genesis().number + 1);
-    let to = args.to.unwrap_or(chain.db().head().number);
+    let number = |block: BlockRef| Ok::<_, Failure>(block.find_canonical(chain.db())?.number);
+    let from = match args.from {
+        Some(from) => number(from)?,
+        None => chain.db().genesis().number + 1,
+    };
+    let to = number(args.to.unwrap_or(BlockRef::Latest))?;
     if from > to {
         return Err(Failure::NothingToExport { from, to });
     }
     // Both ends must exist before anything is written.
     chain.block_rlp(from)?;
     chain.block_rlp(to)?;
-    for file in iter::once(&args.file).chain(&args.access_lists) {
-        refuse_to_overwrite(file, args.force)?;
-    }
-    let mut writer = ChainWriter::create(&args.file)?;
-    let lists = args.access_lists.as_ref();
-    let mut lists = lists.map(AccessListWriter::create).transpose()?;
+    outputs().try_for_each(|file| refuse_to_overwrite(file, args.force))?;
+    let mut writer = files::blocks_to(&args.file)?;
+    let lists = args.access_lists.as_deref();
+    let mut lists = lists.map(files::lists_to).transpose()?;
     let bar = out.bar(
         to - from + 1,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
@@ -174,14 +192,22 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     }
     bar.finish_and_clear();
     let blocks = writer.finish()?;
-    let file = args.file.display().to_string();
+    let file = files::output_name(&args.file);
     let mut text = format!("Wrote {} blocks, {from} to {to}, to {file}.", count(blocks));
-    let mut json = json!({ "blocks": blocks, "from": from, "to": to, "file": file });
+    let mut json =
+        json!({ "blocks": blocks, "from": quantity(from), "to": quantity(to), "file": file });
     if let (Some(writer), Some(file)) = (lists, &args.access_lists) {
-        let (lists, file) = (writer.finish()?, file.display().to_string());
+        let (lists, file) = (writer.finish()?, files::output_name(file));
+        if lists == 0 {
+            out.note("none of the blocks has an access list: they are stored from Amsterdam on");
+        }
         text += &format!("\nWrote {} access lists to {file}.", count(lists));
         json["access_lists"] = json!(lists);
         json["access_lists_file"] = json!(file);
+    }
+    if outputs().any(files::is_standard) {
+        // Nothing else goes to standard output.
+        out.note(std::mem::take(&mut text));
     }
     Ok(Report::new(text, json))
 }
@@ -202,7 +228,7 @@ fn export_access_list(
 pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::state_to_write(&args.db, out)?;
     let from = db.head();
-    let head = db.unwind(args.to)?;
+    let head = db.unwind(args.to.find_canonical(&db)?.number)?;
     let state_root = db.view()?.state_root();
     let taken = from.number.saturating_sub(head.number);
     let table = Table::default()
@@ -212,7 +238,7 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
         format!("Unwound {} blocks.\n{table}", count(taken)),
         json!({
             "blocks": taken,
-            "head_number": head.number,
+            "head_number": quantity(head.number),
             "head_hash": head.hash,
             "state_root": state_root,
         }),
@@ -234,9 +260,9 @@ pub(crate) fn set_head(args: &SetHeadArgs, out: &Output) -> Result<Report, Failu
     let table = Table::default().row("head", head);
     let table = finality_rows(table, &db).row("state root", state_root);
     let mut json = json!({
-        "head_number": head.number,
+        "head_number": quantity(head.number),
         "head_hash": head.hash,
-        "before_number": before.number,
+        "before_number": quantity(before.number),
         "before_hash": before.hash,
         "state_root": state_root,
     });
@@ -266,7 +292,7 @@ fn put_finality(json: &mut Value, db: &Db) {
 }
 
 fn block_json(block: BlockId) -> Value {
-    json!({ "number": block.number, "hash": block.hash })
+    json!({ "number": quantity(block.number), "hash": block.hash })
 }
 
 pub(crate) fn branches(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
@@ -290,7 +316,7 @@ pub(crate) fn branches(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         })
     });
     let mut json = json!({
-        "head_number": head.number,
+        "head_number": quantity(head.number),
         "head_hash": head.hash,
         "branches": listed.collect::<Vec<_>>(),
     });
@@ -309,13 +335,12 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
     let code_bytes = bytecode.len();
     let mut json = json!({
         "address": args.address,
-        "block_number": block.number,
+        "block_number": quantity(block.number),
         "block_hash": block.hash,
         "state_root": history::state_root(&db, &view)?,
         "exists": account.is_some(),
-        "nonce": fields.nonce,
-        "balance": fields.balance.to_string(),
-        "balance_ether": format_ether(fields.balance),
+        "nonce": quantity(fields.nonce),
+        "balance": fields.balance,
         "code_hash": code_hash,
         "code_bytes": code_bytes,
     });
@@ -337,7 +362,7 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         let slot = keccak256(key.slot);
         let value = view.slot(&path, &slot)?;
         json["slot"] = json!(key.slot);
-        json["value"] = Value::String(format!("{value:#x}"));
+        json["value"] = json!(value);
         table = table
             .row("slot", key.slot)
             .row("value", format!("{value:#x} ({value})"));

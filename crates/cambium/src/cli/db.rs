@@ -7,7 +7,7 @@ use super::{
     },
     error::{Exit, Failure},
     figures, history, open,
-    output::{Output, Report, Table, bytes, count},
+    output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
     BackupReport, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, HistoryCopy,
@@ -78,15 +78,15 @@ fn stats_json(
     figures: figures::Json,
 ) -> Value {
     json!({
-        "chain_id": chain_id,
-        "genesis_number": genesis.number,
+        "chain_id": chain_id.map(quantity),
+        "genesis_number": quantity(genesis.number),
         "genesis_hash": genesis.hash,
-        "head_number": stats.head.number,
+        "head_number": quantity(stats.head.number),
         "head_hash": stats.head.hash,
-        "snapshot_number": stats.snapshot.number,
+        "snapshot_number": quantity(stats.snapshot.number),
         "snapshot_hash": stats.snapshot.hash,
         "layers": stats.layers,
-        "kept_from": stats.kept_from,
+        "kept_from": quantity(stats.kept_from),
         "overlay_bytes": stats.overlay_bytes,
         "delta_bytes": stats.delta_bytes,
         "merging": stats.merging.map(|merging| json!({
@@ -202,12 +202,13 @@ pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
         bar.set_message(what);
     })?;
     bar.finish_and_clear();
-    Ok(checked(&report))
+    Ok(checked(&report, db.stats()?.snapshot))
 }
 
-fn checked(report: &CheckReport) -> Report {
+fn checked(report: &CheckReport, snapshot: BlockId) -> Report {
     let sound = report.damage.is_empty();
     let table = Table::default()
+        .row("snapshot", snapshot)
         .row("accounts in pages", count(report.accounts))
         .row("slots in pages", count(report.slots))
         .row("entries in pages", count(report.entries))
@@ -234,6 +235,8 @@ fn checked(report: &CheckReport) -> Report {
         text,
         json: json!({
             "sound": sound,
+            "snapshot_number": quantity(snapshot.number),
+            "snapshot_hash": snapshot.hash,
             "accounts": report.accounts,
             "slots": report.slots,
             "entries": report.entries,
@@ -284,7 +287,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
         table.to_string(),
         json!({
             "copy": args.to.display().to_string(),
-            "head_number": head.number,
+            "head_number": quantity(head.number),
             "head_hash": head.hash,
             "history": history.as_ref().map(history_json),
             "shared_files": sizes.linked_files,
@@ -310,8 +313,8 @@ fn history_blocks(history: &HistoryCopy) -> String {
 fn history_json(history: &HistoryCopy) -> Value {
     let HistoryCopy { first, upto, sizes } = history;
     json!({
-        "first_number": first.number,
-        "last_number": upto.number,
+        "first_number": quantity(first.number),
+        "last_number": quantity(upto.number),
         "last_hash": upto.hash,
         "files": sizes.linked_files + sizes.copied_files,
         "bytes": sizes.linked_bytes + sizes.copied_bytes,
@@ -410,17 +413,18 @@ fn repaired(report: &RepairReport) -> Report {
             "mended": finding.is_repaired,
         })
     });
-    let range = |range: &RangeInclusive<u64>| json!([range.start(), range.end()]);
+    let range =
+        |range: &RangeInclusive<u64>| json!([quantity(*range.start()), quantity(*range.end())]);
     let json = json!({
         "dry_run": report.is_trial,
         "sound": report.is_sound(),
         "whole": report.is_whole(),
         "findings": found.collect::<Vec<_>>(),
-        "head_number": report.head.number,
+        "head_number": quantity(report.head.number),
         "head_hash": report.head.hash,
         "import_from": report.lost_blocks.then(|| {
             let missing = report.missing.as_ref().map(RangeInclusive::start);
-            missing.copied().unwrap_or(report.head.number + 1)
+            quantity(missing.copied().unwrap_or(report.head.number + 1))
         }),
         "missing": report.missing.as_ref().map(range),
         "lost_history": report.lost_history.iter().map(range).collect::<Vec<_>>(),

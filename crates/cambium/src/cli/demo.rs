@@ -5,7 +5,7 @@ use super::{
     args::workload::DemoArgs,
     error::Failure,
     import,
-    output::{Output, Report, Table, bytes, count},
+    output::{Output, Report, Table, bytes, count, quantity},
     proof::stateless_table,
     signals::Stop,
     workload::{Generated, How, generate},
@@ -135,7 +135,7 @@ fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Va
             "   With one wei more in the proof it is rejected: {error}.\n"
         ))?,
     }
-    Ok(json!({ "root": root, "address": address, "balance": account.balance.to_string() }))
+    Ok(json!({ "root": root, "address": address, "balance": account.balance }))
 }
 
 fn nodes(proof: &AccountProof) -> String {
@@ -167,7 +167,7 @@ fn execute_from_witness(chain: &Chain, head: BlockId, out: &Output) -> Result<Va
         ),
     );
     out.say(format_args!("{table}\n"))?;
-    Ok(json!({ "block": report.id.number, "json_bytes": json.len() }))
+    Ok(json!({ "block": quantity(report.id.number), "json_bytes": json.len() }))
 }
 
 /// Step 5. Closes the database and opens it again.

@@ -78,6 +78,8 @@ pub(crate) enum Failure {
         what: &'static str,
         source: serde_json::Error,
     },
+    #[error("{file}: it is empty, and {what} was expected")]
+    Empty { file: String, what: &'static str },
     #[error("the witness does not hold: {0}")]
     Stateless(Box<StatelessError>),
     #[error(transparent)]
@@ -100,10 +102,17 @@ pub(crate) enum Failure {
     },
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
+    #[error("block {0} is on a branch that is not canonical")]
+    NotCanonical(BlockId),
     #[error("no block of the database was called {0}")]
     NotMarked(&'static str),
-    #[error("CAMBIUM_LOG={0}: the levels are off, error, warn, info, debug and trace")]
-    BadLevel(String),
+    /// A configuration file has a wrong key, or a wrong value.
+    #[error("{file}: line {line}: {why}")]
+    BadConfig {
+        file: String,
+        line: usize,
+        why: String,
+    },
     /// A step of the demonstration had a wrong result.
     #[error("the demonstration failed: {0}")]
     Demo(&'static str),
@@ -212,16 +221,20 @@ impl Failure {
             | Self::BadEntries { .. }
             | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
-            Self::BadEntry { .. } | Self::EmptyRange { .. } | Self::BadLevel(_) => Exit::WrongUsage,
+            Self::BadEntry { .. } | Self::EmptyRange { .. } | Self::BadConfig { .. } => {
+                Exit::WrongUsage
+            }
             Self::Workload(_)
             | Self::Kv(_)
             | Self::NoStore(_)
             | Self::AStore(_)
             | Self::NoValue { .. }
             | Self::BadLine { .. }
+            | Self::Empty { .. }
             | Self::Exists(_)
             | Self::OtherThings { .. }
             | Self::DemoExists(_)
+            | Self::NotCanonical(_)
             | Self::NotMarked(_)
             | Self::NothingToExport { .. }
             | Self::Io { .. }
@@ -237,6 +250,12 @@ impl Failure {
             Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
             Self::AStore(_) => Some("use the commands of `cambium kv`"),
             Self::OtherThings { .. } => Some("name a directory that is empty or does not exist"),
+            Self::NotCanonical(_) => {
+                Some("`cambium set-head HASH` makes it so; `cambium db branches` lists branches")
+            }
+            Self::NotMarked(_) => {
+                Some("`cambium set-head --safe BLOCK --finalized BLOCK` says which they are")
+            }
             Self::Exists(_) => Some("choose another file, or overwrite it with --force"),
             _ => None,
         }
@@ -259,6 +278,9 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
             | FileError::BadFile { .. }
             | FileError::Read { .. },
         ) => Some("get the file again and run the same command: the import continues at the head"),
+        ChainError::File(FileError::OtherBlocks { .. }) => {
+            Some("name the file of access lists that belongs to the files of blocks")
+        }
         error => database_advice(error),
     }
 }
@@ -286,6 +308,7 @@ fn chain_exit(error: &ChainError) -> Exit {
         ChainError::Genesis(_)
         | ChainError::OtherGenesis { .. }
         | ChainError::NoRules
+        | ChainError::NotExecuted(_)
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
     }
 }
@@ -329,9 +352,10 @@ fn file_exit(error: &FileError) -> Exit {
         | FileError::BadFile { .. } => Exit::InvalidBlock,
         // Corrupt compressed data, not a failure of the disk.
         FileError::Read { source, .. } if source.raw_os_error().is_none() => Exit::InvalidBlock,
-        FileError::Read { .. } | FileError::Open { .. } | FileError::Write { .. } => {
-            Exit::CouldNotBeDone
-        }
+        FileError::Read { .. }
+        | FileError::Open { .. }
+        | FileError::OtherBlocks { .. }
+        | FileError::Write { .. } => Exit::CouldNotBeDone,
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     block_ref::{BlockRef, Place},
     error::Failure,
     open,
-    output::{Output, Report, Table, bytes, count},
+    output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
     B256, BlockId, Db, Follower, History, HistoryError, HistoryOptions, HistoryStats, HistoryView,
@@ -151,8 +151,8 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
         )
         .row("files", files(&stats));
     let json = json!({
-        "first_number": first.number,
-        "last_number": upto.number,
+        "first_number": quantity(first.number),
+        "last_number": quantity(upto.number),
         "last_hash": upto.hash,
         "blocks": blocks,
         "proofs": has_nodes,
@@ -242,8 +242,8 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("states proved", count(proved));
     let json = json!({
         "sound": true,
-        "first_number": first.number,
-        "last_number": upto.number,
+        "first_number": quantity(first.number),
+        "last_number": quantity(upto.number),
         "files": checked.files,
         "entries": checked.entries,
         "blocks_compared": compared,

@@ -4,8 +4,8 @@ use super::{
     args::import::ImportArgs,
     chain,
     error::Failure,
-    figures, history, open,
-    output::{Output, Report, Table, count, rate, seconds},
+    figures, files, history, open,
+    output::{Output, Report, Table, count, quantity, rate, seconds},
     signals::Stop,
 };
 use cambium::{
@@ -30,6 +30,8 @@ const BAR: &str = "{percent:>3}% {wide_bar} {msg}  ETA {eta}";
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
+    let given = [&args.genesis, &args.access_lists].into_iter().flatten();
+    files::refuse_two_standard(args.files.iter().chain(given).map(PathBuf::as_path))?;
     let mut executor = BlockExecutor::new(args.executor.into());
     if let Some(threads) = args.threads {
         executor = executor.with_threads(threads);
@@ -177,15 +179,15 @@ pub(crate) fn import_files(
     stop: &Stop,
     out: &Output,
 ) -> Result<ImportSummary, Failure> {
-    let files = Files::new(files, stop.clone())?;
-    let bar = out.bar(files.bytes_total, BAR);
-    let mut meter = Meter::new(bar, out.is_quiet(), files.bytes_read.clone());
+    let blocks = Files::new(files, stop.clone())?;
+    let bar = out.bar(blocks.bytes_total, BAR);
+    let mut meter = Meter::new(bar, out.is_quiet(), blocks.bytes_read.clone());
     let mut progress = |progress: &ImportProgress| meter.update(progress);
     let summary = match access_lists {
-        None => chain.import(files, &mut progress),
+        None => chain.import(blocks, &mut progress),
         Some(lists) => {
-            let lists = AccessListReader::open(lists)?;
-            chain.import(WithAccessLists::new(files, lists)?, &mut progress)
+            let lists = AccessListReader::of_file(files::input(lists)?)?;
+            chain.import(WithAccessLists::new(blocks, lists)?, &mut progress)
         }
     };
     meter.bar.finish_and_clear();
@@ -205,6 +207,9 @@ pub(crate) fn import_files(
 struct Files {
     waiting: VecDeque<PathBuf>,
     current: Option<BlockSource>,
+    /// Name of the current file, and the number of blocks that it had so far.
+    name: String,
+    blocks: u64,
     bytes_before: u64,
     bytes_total: u64,
     bytes_read: Arc<AtomicU64>,
@@ -216,6 +221,9 @@ impl Files {
     fn new(files: &[PathBuf], stop: Stop) -> Result<Self, Failure> {
         let mut bytes_total = 0;
         for file in files {
+            if files::is_standard(file) {
+                continue;
+            }
             let metadata = file.metadata().map_err(Failure::io(file, "read"))?;
             if metadata.is_file() {
                 bytes_total += metadata.len();
@@ -224,6 +232,8 @@ impl Files {
         Ok(Self {
             waiting: files.iter().cloned().collect(),
             current: None,
+            name: String::new(),
+            blocks: 0,
             bytes_before: 0,
             bytes_total,
             bytes_read: Arc::default(),
@@ -248,11 +258,23 @@ impl Iterator for Files {
                     None => self.bytes_before = read,
                     // What is cut short by the end that was asked for is read again.
                     Some(Err(_)) if self.stop.asked().is_some() => return None,
-                    next => return next,
+                    next => {
+                        self.blocks += 1;
+                        return next;
+                    }
                 }
             }
-            self.current = None;
-            match BlockSource::open(self.waiting.pop_front()?) {
+            // A file that has not one block is not what was meant.
+            if self.current.take().is_some() && self.blocks == 0 {
+                self.waiting.clear();
+                return Some(Err(FileError::BadFile {
+                    file: std::mem::take(&mut self.name).into(),
+                    what: "it has no block".to_owned(),
+                }));
+            }
+            let file = self.waiting.pop_front()?;
+            (self.name, self.blocks) = (files::input_name(&file), 0);
+            match files::input(&file).and_then(BlockSource::of_file) {
                 Ok(source) => self.current = Some(source),
                 Err(error) => {
                     self.waiting.clear();
@@ -392,7 +414,7 @@ pub(crate) fn json(summary: &ImportSummary, chain: &Chain) -> Value {
     json!({
         "blocks": done.blocks,
         "transactions": done.transactions,
-        "gas": done.gas,
+        "gas": quantity(done.gas),
         "skipped": done.skipped,
         "listed": done.listed,
         "applied": done.applied,
@@ -401,7 +423,7 @@ pub(crate) fn json(summary: &ImportSummary, chain: &Chain) -> Value {
         "parallel": done.parallel.parallel,
         "again": done.parallel.again,
         "seconds": summary.elapsed.as_secs_f64(),
-        "head_number": done.head.number,
+        "head_number": quantity(done.head.number),
         "head_hash": done.head.hash,
         "state_root": summary.state_root,
         "timings": {

@@ -10,9 +10,8 @@ use super::{
         },
     },
     error::Failure,
-    open,
+    files, open,
     output::{Output, Report, Table, count},
-    proof::read_json,
 };
 use cambium::{
     B256, Bytes,
@@ -23,11 +22,7 @@ use cambium::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, Read},
-    path::Path,
-};
+use std::io::{self, BufRead, Read};
 
 /// Bytes of values after which a file of entries is committed, and a list ends: values may be long.
 const BYTES_AT_ONCE: usize = 64 << 20;
@@ -161,12 +156,18 @@ fn get(args: &KvGetArgs, out: &Output) -> Result<Report, Failure> {
 fn put(args: &KvPutArgs, out: &Output) -> Result<Report, Failure> {
     let mut batch = WriteBatch::new();
     let bad = |why| Failure::BadEntry { why };
+    let mut has_standard = false;
     for pair in args.entries.chunks(2) {
         let [key, value] = pair else {
             let why = format!("the key {} has no value: give pairs of both", pair[0]);
             return Err(bad(why));
         };
         let key = parse_key(key).map_err(bad)?;
+        if value == "@-" && std::mem::replace(&mut has_standard, true) {
+            return Err(bad(
+                "@- stands for one value alone: standard input".to_owned()
+            ));
+        }
         let value = parse_value(value).map_err(|why| match value.starts_with('@') {
             true => Failure::NoValue { why },
             false => bad(why),
@@ -259,7 +260,7 @@ fn prove(args: &KvProveArgs, out: &Output) -> Result<Report, Failure> {
 
 fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let given: JsonProof = read_json(&args.proof, "proof of entries", |text| {
+    let given: JsonProof = files::read_json(&args.proof, "proof of entries", |text| {
         serde_json::from_str(text)
     })?;
     let fails = |why: String| Failure::BadEntries { root, why };
@@ -330,7 +331,7 @@ fn roll_back(args: &KvRollbackArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
-    let (name, reader) = open_lines(&args.file)?;
+    let (name, reader) = files::lines(&args.file, "a line of a key and a value")?;
     let store = open_to_write(&args.store, out)?;
     let (mut batch, mut lines, mut bytes) = (WriteBatch::new(), 0, 0);
     let (mut commits, mut entries, mut deleted) = (0u64, 0u64, 0u64);
@@ -347,6 +348,9 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
         match line.split_once(['\t', ' ']) {
             Some((key, value)) => {
                 let key = parse_key(key).map_err(bad)?;
+                if value == "@-" {
+                    return Err(bad("@- can't stand in a file of entries".to_owned()));
+                }
                 let value = parse_value(value).map_err(bad)?;
                 bytes += value.len();
                 batch
@@ -379,15 +383,6 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
         .row("entries", count(entries))
         .row("deleted", count(deleted));
     Ok(Report::new(format!("Loaded.\n{table}"), json))
-}
-
-/// Opens a file of lines, or standard input for `-`, with its name for messages.
-fn open_lines(path: &Path) -> Result<(String, Box<dyn BufRead>), Failure> {
-    if path == Path::new("-") {
-        return Ok(("standard input".to_owned(), Box::new(io::stdin().lock())));
-    }
-    let file = File::open(path).map_err(Failure::io(path, "read"))?;
-    Ok((path.display().to_string(), Box::new(BufReader::new(file))))
 }
 
 /// Most bytes of a line: a key, and the longest value as hexadecimal digits.

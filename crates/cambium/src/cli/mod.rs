@@ -4,12 +4,15 @@
 //! with `--json`, as one JSON object. Notes, progress and errors go to standard error. [`error`]
 //! defines the exit codes.
 
-mod sizes;
+mod numbers;
 mod error;
+mod files;
+mod config;
 mod block_ref;
 mod signals;
 mod args;
 mod output;
+mod about;
 mod figures;
 mod open;
 mod history;
@@ -27,27 +30,36 @@ mod kv;
 mod demo;
 
 use args::{Args, Command, history::HistoryCommand, maintenance::DbCommand};
-use clap::Parser;
-use error::Failure;
+use clap::{
+    FromArgMatches,
+    error::{ContextKind, ErrorKind},
+};
+use config::Config;
+use error::{Exit, Failure};
 use output::{Output, Report};
-use std::{io::IsTerminal, process::ExitCode};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use serde_json::json;
+use std::{env, ffi::OsString, io::IsTerminal, process::ExitCode};
+use tracing_subscriber::EnvFilter;
 
 pub(crate) fn main() -> ExitCode {
-    // clap prints help and usage errors; the latter exit with 2.
-    let args = match Args::try_parse() {
+    let arguments: Vec<_> = env::args_os().collect();
+    // Until the arguments are known.
+    let is_json = arguments.iter().any(|argument| argument == "--json");
+    let out = Output::new(is_json, false);
+    let config = match Config::read(&arguments, &Args::commands()) {
+        Ok(config) => config,
+        Err(failure) => return out.print_failure(&failure).into(),
+    };
+    let parsed = config
+        .apply(Args::commands())
+        .try_get_matches_from(&arguments);
+    let args = match parsed.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
-        Err(error) => {
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Ignored: there is no way to report that standard error is closed.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(error) => return print_usage(&error, &arguments, &out).into(),
     };
     let out = Output::new(args.json, args.quiet);
-    let done = log_to_standard_error()
-        .and_then(|()| run(&args.command, &out))
-        .and_then(|report| out.print(&report));
+    log_to_standard_error(&args.log);
+    let done = run(&args.command, &config, &out).and_then(|report| out.print(&report));
     let code = match done {
         Ok(code) => code,
         Err(failure) => out.print_failure(&failure),
@@ -55,33 +67,61 @@ pub(crate) fn main() -> ExitCode {
     code.into()
 }
 
-/// Prints what the engine does, as `CAMBIUM_LOG` asks for.
-fn log_to_standard_error() -> Result<(), Failure> {
-    let asked = std::env::var_os("CAMBIUM_LOG").unwrap_or_default();
-    let asked = asked.to_string_lossy();
-    // Anything else would be taken for the name of a module.
-    let is_level = |text: &str| text.parse::<LevelFilter>().is_ok();
-    let is_known = |part: &str| match part.split_once('=') {
-        Some((_, level)) => is_level(level),
-        None => is_level(part),
-    };
-    let wrong = || Failure::BadLevel(asked.clone().into_owned());
-    if !asked.is_empty() && !asked.split(',').map(str::trim).all(is_known) {
-        return Err(wrong());
+/// Prints help, the version, or what is wrong with the arguments.
+fn print_usage(error: &clap::Error, arguments: &[OsString], out: &Output) -> Exit {
+    if error.kind() == ErrorKind::DisplayVersion && out.is_json() {
+        return out.print(&about::version()).unwrap_or(Exit::Done);
     }
-    let filter = match asked.is_empty() {
-        true => EnvFilter::new("warn"),
-        false => EnvFilter::try_new(&asked).map_err(|_| wrong())?,
+    // Ignored: there is no way to report that standard error is closed.
+    let _ = error.print();
+    if error.exit_code() == 0 {
+        return Exit::Done;
+    }
+    if let Some((name, value)) = from_environment(error, arguments) {
+        out.note(format_args!("{name}={value} is set in the environment"));
+    }
+    if out.is_json() {
+        let text = error.to_string();
+        let text = text.split("\n\n").next().unwrap_or_default();
+        let text = text.strip_prefix("error: ").unwrap_or(text);
+        let json = json!({ "error": text, "exit_code": Exit::WrongUsage as u8 });
+        // Ignored: the exit code reports the failure.
+        let _ = out.print(&Report::new(String::new(), json));
+    }
+    Exit::WrongUsage
+}
+
+/// The variable of the environment that a wrong value comes from, if it does not come from the
+/// arguments.
+fn from_environment(error: &clap::Error, arguments: &[OsString]) -> Option<(&'static str, String)> {
+    let option = error.get(ContextKind::InvalidArg)?.to_string();
+    let variables = [
+        ("--datadir", "CAMBIUM_DATADIR"),
+        ("--log", "CAMBIUM_LOG"),
+        ("--config", "CAMBIUM_CONFIG"),
+    ];
+    let (name, variable) = variables
+        .into_iter()
+        .find(|(name, _)| option.split(' ').next() == Some(name))?;
+    let is_given = |argument: &OsString| {
+        let argument = argument.to_string_lossy();
+        argument.starts_with(name) || name == "--datadir" && argument.starts_with("-d")
     };
+    let value = env::var(variable).ok()?;
+    (!arguments.iter().any(is_given)).then_some((variable, value))
+}
+
+/// Prints what the engine does. The levels were checked with the arguments.
+fn log_to_standard_error(levels: &str) {
+    let levels = if levels.is_empty() { "warn" } else { levels };
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(EnvFilter::new(levels))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    Ok(())
 }
 
-fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
+fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failure> {
     match command {
         Command::Init(args) => chain::init(args, out),
         Command::Import(args) => import::import(args, out),
@@ -108,5 +148,8 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Kv(command) => kv::run(command, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),
+        Command::Config => Ok(about::config(config)),
+        Command::Completions(args) => Ok(about::completions(args)),
+        Command::Man(args) => about::man(args),
     }
 }

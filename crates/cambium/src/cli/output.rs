@@ -48,6 +48,11 @@ impl Output {
         Self { json, quiet }
     }
 
+    /// Whether the output is JSON.
+    pub(crate) const fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Whether neither progress nor notes are printed.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
@@ -74,7 +79,7 @@ impl Output {
             object.insert("error".to_owned(), failure.to_string().into());
             object.insert("exit_code".to_owned(), (failure.exit() as u8).into());
             if let Some(head) = failure.head() {
-                object.insert("head_number".to_owned(), head.number.into());
+                object.insert("head_number".to_owned(), quantity(head.number));
                 object.insert("head_hash".to_owned(), json!(head.hash));
             }
             // Ignored: the exit code reports the failure even if standard output is closed.
@@ -116,6 +121,12 @@ impl Output {
         }
         bar
     }
+}
+
+/// A quantity of a chain in JSON, such as a block's number, a nonce or gas: hexadecimal digits, as in
+/// Ethereum's JSON-RPC. Counts, times and rates are JSON numbers instead.
+pub(crate) fn quantity(number: u64) -> Value {
+    Value::String(format!("{number:#x}"))
 }
 
 /// Prints a line of progress now and then, until the bar is finished or dropped.

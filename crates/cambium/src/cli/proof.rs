@@ -3,22 +3,18 @@
 use super::{
     args::proof::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
     error::Failure,
-    history,
+    files, history,
     layered_proof::{self, LayeredAccountProof},
     open,
-    output::{Output, Report, Table, count},
+    output::{Output, Report, Table, count, quantity},
     proved,
 };
 use cambium::{
-    AccountProof, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, StateError,
-    StatelessReport, StatelessRules, verify_account_proof,
+    AccountProof, BlockWitness, ChainSpec, Genesis, GenesisError, StateError, StatelessReport,
+    StatelessRules, verify_account_proof,
 };
-use serde_json::{json, value::RawValue};
-use std::{
-    fs,
-    io::{self, Read},
-    path::Path,
-};
+use serde_json::json;
+use std::{io::BufReader, path::PathBuf};
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::state_to_read(&args.state.db, out)?;
@@ -34,7 +30,7 @@ pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof = read_json(
+    let proof = files::read_json(
         &args.proof,
         "account proof",
         |text| match serde_json::from_str::<Kind>(text)?.commitment {
@@ -77,7 +73,8 @@ pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failur
         let what = "a witness under the commitment `layered` has Cambium's own form alone";
         return Err(StateError::BadOptions(what.to_owned()).into());
     }
-    let witness = chain.witness_on(args.block, |parent| {
+    let block = args.block.find_canonical(chain.db())?;
+    let witness = chain.witness_on(block.number, |parent| {
         let view = history::of_archive(&args.db, chain.db(), parent.number, out)?;
         match view.filter(|view| view.block() == parent) {
             Some(view) => Ok(view),
@@ -88,8 +85,14 @@ pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failur
 }
 
 pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
-    let block = args.block.as_deref().map(read_block).transpose()?;
-    let witness = read_json(&args.witness, "witness", |text| {
+    let given = [
+        Some(&args.witness),
+        args.block.as_ref(),
+        args.rules.genesis.as_ref(),
+    ];
+    files::refuse_two_standard(given.into_iter().flatten().map(PathBuf::as_path))?;
+    let block = args.block.as_deref().map(files::read_block).transpose()?;
+    let witness = files::read_json(&args.witness, "witness", |text| {
         BlockWitness::from_json(text, block.clone())
     })?;
     let spec = fork_rules(&args.rules)?;
@@ -101,16 +104,16 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
     })?;
     let json = json!({
         "holds": true,
-        "number": report.id.number,
+        "number": quantity(report.id.number),
         "hash": report.id.hash,
         "parent": report.parent.hash,
         "parent_was_given": args.parent.is_some(),
-        "chain_id": report.chain_id,
+        "chain_id": quantity(report.chain_id),
         "fork": format!("{:?}", report.fork),
         "pre_root": report.pre_root,
         "state_root": report.state_root,
         "transactions": report.transactions,
-        "gas": report.gas_used,
+        "gas": quantity(report.gas_used),
         "receipts_checked": report.receipts_checked,
         "unused_nodes": report.unused_nodes,
         "unproved_snapshot_root": report.snapshot_root,
@@ -152,7 +155,9 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
 /// The fork rules that the arguments select.
 fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
     if let Some(path) = &args.genesis {
-        let genesis = Genesis::stream(path, |_| Ok::<_, GenesisError>(()))?;
+        let (name, file) = files::input(path)?.into_parts();
+        let genesis =
+            Genesis::stream_from(&name, BufReader::new(file), |_| Ok::<_, GenesisError>(()))?;
         genesis.check_rules()?;
         let file = genesis.file;
         return Ok(genesis.config.ok_or(GenesisError::NoConfig { file })?);
@@ -162,66 +167,4 @@ fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
         .find(|(name, _)| Some(*name) == args.chain.as_deref());
     // The argument parser rejects other names.
     Ok(named.map(|(_, rules)| rules()).unwrap_or_default())
-}
-
-/// Reads the RLP of a block: binary, hex, or in a response to `debug_getRawBlock`.
-fn read_block(path: &Path) -> Result<Bytes, Failure> {
-    let bytes = fs::read(path).map_err(Failure::io(path, "read"))?;
-    let text = std::str::from_utf8(&bytes).map(str::trim).unwrap_or("");
-    if let Ok(response) = serde_json::from_str::<Response<Bytes>>(text) {
-        return Ok(response.result);
-    }
-    // The RLP of a list does not start with a letter or digit.
-    match text.parse::<Bytes>() {
-        Ok(rlp) if !rlp.is_empty() => Ok(rlp),
-        _ => Ok(bytes.into()),
-    }
-}
-
-/// Reads a file, or standard input for `-`. Returns its name and text.
-fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failure> {
-    let mut text = String::new();
-    let (file, read) = if path == Path::new("-") {
-        let read = io::stdin().lock().read_to_string(&mut text).map(|_| ());
-        ("standard input".to_owned(), read)
-    } else {
-        let read = fs::read_to_string(path).map(|read| text = read);
-        (path.display().to_string(), read)
-    };
-    match read {
-        // Bytes that are not UTF-8 are not JSON.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            let error = serde::de::Error::custom(error);
-            return Err(Failure::no_json(file, what)(error));
-        }
-        read => read.map_err(Failure::io(Path::new(&file), "read"))?,
-    }
-    Ok((file, text))
-}
-
-/// Reads JSON from a file, or from standard input for `-`. Of a JSON-RPC response the `result` is
-/// read; lines and columns in errors then refer to it.
-pub(crate) fn read_json<T>(
-    path: &Path,
-    what: &'static str,
-    read: impl Fn(&str) -> Result<T, serde_json::Error>,
-) -> Result<T, Failure> {
-    let (file, text) = read_text(path, what)?;
-    let error = match read(&text) {
-        Ok(value) => return Ok(value),
-        Err(error) => error,
-    };
-    match serde_json::from_str::<Response<Box<RawValue>>>(&text) {
-        Ok(response) => {
-            let file = format!("{file}, in its `result`");
-            read(response.result.get()).map_err(Failure::no_json(file, what))
-        }
-        Err(_) => Err(Failure::no_json(file, what)(error)),
-    }
-}
-
-/// A JSON-RPC response.
-#[derive(serde::Deserialize)]
-struct Response<T> {
-    result: T,
 }

@@ -2,7 +2,7 @@
 
 use super::{
     chain::balance,
-    output::{Report, Table, count},
+    output::{Report, Table, count, quantity},
 };
 use cambium::{Account, Address, B256, U256};
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ pub(crate) fn report(
         "root": root,
         "address": address,
         "exists": account.is_some(),
-        "nonce": fields.nonce,
-        "balance": fields.balance.to_string(),
+        "nonce": quantity(fields.nonce),
+        "balance": fields.balance,
         "code_hash": fields.code_hash,
         "slots": values,
     });

@@ -3,10 +3,10 @@
 use super::{
     args::proof::{ProveRangeArgs, VerifyArgs},
     error::Failure,
-    history, open,
-    output::{Output, Report, Table, count},
-    proof::read_json,
+    files, history, open,
+    output::{Output, Report, Table, count, quantity},
 };
+use alloy_primitives::U64;
 use cambium::{
     Address, B256, Bytes, LeafRange, LeafValue, PartialTrie, StateError, TrieError, U256, keccak256,
 };
@@ -34,7 +34,7 @@ struct RangeProof {
 enum Leaf {
     Account {
         path: B256,
-        nonce: u64,
+        nonce: U64,
         balance: U256,
         code_hash: B256,
     },
@@ -79,7 +79,7 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
         nodes: extracted.trie.witness_nodes(),
     };
     let mut json = json!(proof);
-    json["block"] = json!(view.block().number);
+    json["block"] = quantity(view.block().number);
     json["hash"] = json!(view.block().hash);
     json["state_root"] = json!(view.state_root()?);
     json["next"] = json!(extracted.next);
@@ -88,7 +88,7 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof: RangeProof = read_json(&args.proof, "proof of a range", |text| {
+    let proof: RangeProof = files::read_json(&args.proof, "proof of a range", |text| {
         serde_json::from_str(text)
     })?;
     let fails = |why: String| Failure::Range { root, why };
@@ -140,7 +140,7 @@ fn leaves_of(trie: &PartialTrie, range: &LeafRange) -> Result<Vec<Leaf>, cambium
     let leaf = |(path, value)| match value {
         LeafValue::Account(account) => Some(Leaf::Account {
             path,
-            nonce: account.nonce,
+            nonce: U64::from(account.nonce),
             balance: account.balance,
             code_hash: account.code_hash,
         }),

@@ -4,7 +4,7 @@ use super::{
     args::workload::WorkloadArgs,
     chain::{INIT_BAR, init_progress, refuse_to_overwrite},
     error::Failure,
-    output::{Output, Report, Table, bytes, count},
+    output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
     AccessListWriter, BlockId, BlockSize, Chain, ChainError, ChainSealer, ChainWriter, Options,
@@ -100,8 +100,8 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
             "slots": slots,
             "blocks": args.blocks,
             "transactions": made.transactions,
-            "gas": made.gas,
-            "head_number": made.head.number,
+            "gas": quantity(made.gas),
+            "head_number": quantity(made.head.number),
             "head_hash": made.head.hash,
         }),
     ))

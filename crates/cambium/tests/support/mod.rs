@@ -155,8 +155,21 @@ impl Fixture {
     /// Where the database is.
     pub(crate) fn head(&self) -> u64 {
         let stats = cambium!("db", "stats", "--json", "--datadir", self.db()).done();
-        stats.json()["head_number"].as_u64().expect("a number")
+        number(&stats.json()["head_number"])
     }
+}
+
+/// A quantity of a chain, as JSON has it.
+pub(crate) fn quantity(number: u64) -> Value {
+    format!("{number:#x}").into()
+}
+
+/// The number of a quantity of a chain.
+#[track_caller]
+pub(crate) fn number(quantity: &Value) -> u64 {
+    let digits = quantity.as_str().and_then(|text| text.strip_prefix("0x"));
+    let digits = digits.unwrap_or_else(|| panic!("no quantity: {quantity}"));
+    u64::from_str_radix(digits, 16).expect("hexadecimal digits")
 }
 
 /// Copies a folder and all in it.

@@ -10,11 +10,14 @@
 //! | hash | the block's hash |
 //! | access list | the RLP of the access list |
 
-use super::{ChainReader, ChainWriter, FileError, RawBlock, input::open_file};
+use super::{
+    ChainReader, ChainWriter, FileError, RawBlock,
+    input::{InputFile, opened},
+};
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::{Decodable, Encodable, Header};
 use cambium_primitives::BlockId;
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 /// Writes a file of access lists, gzipped if its name ends in `.gz`.
 ///
@@ -30,6 +33,11 @@ impl AccessListWriter {
     /// If the file can't be created.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, FileError> {
         ChainWriter::create(path).map(Self)
+    }
+
+    /// Writes to an open file, such as standard output, without compression.
+    pub fn to_file(name: &str, file: File) -> Self {
+        Self(ChainWriter::to_file(name, file))
     }
 
     /// Appends a block's access list, given as RLP.
@@ -74,7 +82,17 @@ impl AccessListReader {
     ///
     /// If the file can't be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        let opened = open_file(path.as_ref())?;
+        Self::of_file(InputFile::open(path)?)
+    }
+
+    /// Reads access lists from an open file, such as standard input.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read.
+    pub fn of_file(file: InputFile) -> Result<Self, FileError> {
+        let opened = opened(file)?;
+        opened.refuse_empty("access lists were")?;
         let number = |record: &[u8]| Some(decode(record)?.0.number);
         Ok(Self(ChainReader::of_items("access list", number, opened)))
     }
@@ -118,6 +136,8 @@ pub struct WithAccessLists<I> {
     next: Option<Result<(BlockId, Bytes), FileError>>,
     /// The highest block number so far.
     number_max: u64,
+    /// Whether any list was that of a block.
+    has_matched: bool,
     ended: bool,
 }
 
@@ -134,6 +154,7 @@ impl<I> WithAccessLists<I> {
             lists,
             next: next.map(Ok),
             number_max: 0,
+            has_matched: false,
             ended: false,
         })
     }
@@ -146,10 +167,31 @@ impl<I> WithAccessLists<I> {
             Err(_) => true,
         };
         let Some(list) = self.next.take_if(is_of_block).transpose()? else {
-            return Ok(None);
+            return match (&self.next, hash) {
+                (Some(Ok((list, _))), Some(hash)) => self.check_order(*list, hash),
+                _ => Ok(None),
+            };
         };
+        self.has_matched = true;
         self.next = self.lists.next();
         Ok(Some(list.1))
+    }
+
+    /// Checks that the next list, which is not that of the block with `hash`, may belong to a later
+    /// block. The lists of another chain are found at their first one.
+    fn check_order(&self, list: BlockId, hash: B256) -> Result<Option<Bytes>, FileError> {
+        let is_late = match self.has_matched {
+            true => list.number < self.number_max,
+            false => list.number <= self.number_max,
+        };
+        match is_late {
+            false => Ok(None),
+            true => Err(FileError::OtherBlocks {
+                file: self.lists.0.file_name(),
+                list,
+                block: BlockId::new(self.number_max, hash),
+            }),
+        }
     }
 
     /// The error of a list that is left after the last block, if it is one.

@@ -1,5 +1,6 @@
 //! Errors of files of blocks, with their location.
 
+use cambium_primitives::BlockId;
 use std::{fmt, io, sync::Arc};
 
 /// Location of a block or an access list in a file, for errors.
@@ -88,6 +89,18 @@ pub enum FileError {
         file: Arc<str>,
         /// What is wrong with the bytes, in words.
         what: String,
+    },
+    /// A file of access lists has one of a block that is not among the blocks.
+    #[error(
+        "{file}: its next access list is that of block {list}, and the blocks have block {block}: the lists are of other blocks"
+    )]
+    OtherBlocks {
+        /// Name of the file of access lists.
+        file: Arc<str>,
+        /// The block of the list.
+        list: BlockId,
+        /// The block that was reached meanwhile.
+        block: BlockId,
     },
     /// Writing failed.
     #[error("{file}: can't be written: {source}")]

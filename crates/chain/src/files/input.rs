@@ -3,7 +3,7 @@
 use super::FileError;
 use std::{
     fs::File,
-    io::{self, BufReader, Read, Seek},
+    io::{self, BufReader, Read, Seek, SeekFrom},
     path::Path,
     sync::{
         Arc,
@@ -55,6 +55,42 @@ impl Read for Counted {
     }
 }
 
+/// An open file, pipe or standard input, with the name that errors call it by.
+#[derive(Debug)]
+pub struct InputFile {
+    pub(crate) name: Arc<str>,
+    pub(crate) file: File,
+}
+
+impl InputFile {
+    /// Opens `path`, whose name it has.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Open`] if the file can't be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        let path = path.as_ref();
+        let name: Arc<str> = path.display().to_string().into();
+        match File::open(path) {
+            Ok(file) => Ok(Self { name, file }),
+            Err(source) => Err(FileError::Open { file: name, source }),
+        }
+    }
+
+    /// The name and the file.
+    pub fn into_parts(self) -> (Arc<str>, File) {
+        (self.name, self.file)
+    }
+
+    /// A file that is open already.
+    pub fn named(name: &str, file: File) -> Self {
+        Self {
+            name: name.into(),
+            file,
+        }
+    }
+}
+
 /// An open file whose first bytes are known.
 pub(super) struct Opened {
     pub(super) name: Arc<str>,
@@ -67,6 +103,17 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Fails if there is nothing in the file, where something is `expected`.
+    pub(super) fn refuse_empty(&self, expected: &str) -> Result<(), FileError> {
+        match self.magic.is_empty() {
+            false => Ok(()),
+            true => Err(FileError::BadFile {
+                file: self.name.clone(),
+                what: format!("it is empty, and {expected} expected"),
+            }),
+        }
+    }
+
     /// Bytes to read before `file`.
     pub(super) fn unread(&self) -> Vec<u8> {
         if self.is_pipe {
@@ -78,20 +125,29 @@ impl Opened {
 }
 
 pub(super) fn open_file(path: &Path) -> Result<Opened, FileError> {
-    let name: Arc<str> = path.display().to_string().into();
+    opened(InputFile::open(path)?)
+}
+
+/// Recognizes a file. It is read from where it stands, which for a file of the file system is its
+/// beginning.
+pub(super) fn opened(input: InputFile) -> Result<Opened, FileError> {
+    let InputFile { name, mut file } = input;
     let open = || -> io::Result<Opened> {
-        let mut file = File::open(path)?;
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
+        let is_pipe = !metadata.is_file();
+        let from = if is_pipe { 0 } else { file.stream_position()? };
         let mut magic = Vec::new();
         (&mut file).take(2).read_to_end(&mut magic)?;
-        let is_pipe = !metadata.is_file();
         if !is_pipe {
-            file.rewind()?;
+            file.seek(SeekFrom::Start(from))?;
         }
-        let bytes = if is_pipe { 0 } else { metadata.len() };
+        let bytes = match is_pipe {
+            true => 0,
+            false => metadata.len().saturating_sub(from),
+        };
         Ok(Opened {
             name: name.clone(),
             magic,

@@ -273,6 +273,16 @@ impl ChainWriter {
         })
     }
 
+    /// Writes to an open file, such as standard output, without compression.
+    pub fn to_file(name: &str, file: File) -> Self {
+        Self {
+            file: name.into(),
+            sink: Sink::Plain(BufWriter::with_capacity(BUFFER_BYTES, file)),
+            scratch: Vec::new(),
+            blocks: 0,
+        }
+    }
+
     /// Appends a block.
     ///
     /// # Errors

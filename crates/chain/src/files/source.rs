@@ -1,6 +1,9 @@
 //! Reading blocks from a file of any format.
 
-use super::{ChainReader, Era1Reader, FileError, Progress, RawBlock, input::open_file};
+use super::{
+    ChainReader, Era1Reader, FileError, Progress, RawBlock,
+    input::{InputFile, opened},
+};
 use std::path::Path;
 
 const ERA1_MAGIC: [u8; 2] = [0x65, 0x32];
@@ -38,7 +41,17 @@ impl BlockSource {
     ///
     /// If the file can't be opened, or is an era1 file with a bad index.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        let opened = open_file(path.as_ref())?;
+        Self::of_file(InputFile::open(path)?)
+    }
+
+    /// Reads blocks from an open file, such as standard input. An era1 file can't be read from a pipe.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, or is an era1 file with a bad index.
+    pub fn of_file(file: InputFile) -> Result<Self, FileError> {
+        let opened = opened(file)?;
+        opened.refuse_empty("blocks were")?;
         if opened.magic == ERA1_MAGIC {
             let reader = Reader::Era1(Box::new(Era1Reader::from_opened(opened)?));
             return Ok(Self {

@@ -1,6 +1,6 @@
 //! Why a genesis file can't be used.
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
 use std::{io, sync::Arc};
 
 /// Why a genesis file can't be used.
@@ -38,6 +38,16 @@ pub enum GenesisError {
         /// The account.
         address: Address,
     },
+    /// The input has an account or a slot of it twice, and can't be read again to find which.
+    #[error(
+        "{file}: alloc has an account, or a slot of it, twice: that whose address has the hash {account_hash}"
+    )]
+    HashTwice {
+        /// Name of the input.
+        file: Arc<str>,
+        /// Keccak-256 of the account's address.
+        account_hash: B256,
+    },
     /// The file's `config` has fields for rules that Cambium does not implement.
     #[error(
         "{file}: config has {}: blocks of such a chain follow rules that are not supported",
@@ -64,8 +74,10 @@ fn list(fields: &[String]) -> String {
 
 /// Says what was expected, where a file is no JSON at all.
 fn not_json(error: &serde_json::Error) -> &'static str {
-    match error.is_syntax() && error.line() <= 1 && error.column() <= 1 {
-        true => "a genesis file is JSON, and this is not: ",
-        false => "",
+    let at_start = error.line() <= 1 && error.column() <= 1;
+    match () {
+        () if error.is_syntax() && at_start => "a genesis file is JSON, and this is not: ",
+        () if error.is_eof() && at_start => "it is empty, and a genesis file is JSON: ",
+        () => "",
     }
 }

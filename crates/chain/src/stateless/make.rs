@@ -38,6 +38,10 @@ impl Chain {
         parent_state: impl FnOnce(BlockId) -> Result<HistoryView, ChainError>,
     ) -> Result<BlockWitness, ChainError> {
         let head = self.db().head();
+        let genesis = self.db().genesis();
+        if number == genesis.number {
+            return Err(ChainError::NotExecuted(genesis));
+        }
         let parent_number = number
             .checked_sub(1)
             .ok_or(ChainError::NoSuchBlock { number, head })?;

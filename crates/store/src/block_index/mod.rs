@@ -34,7 +34,7 @@ pub(crate) const NAME: &str = "blocks.idx";
 // 32            8     `LogPosition::to_u64` of its record in the log
 // 40            8     xxh3-64, seeded with n, of 0 .. 40
 const MAGIC: &[u8; 8] = b"CambiIdx";
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 const RECORD_BYTES: usize = 48;
 
 /// Number of buffered entries at which they are written to the file.

@@ -25,7 +25,7 @@ pub(super) const TEMPORARY: &str = "log/next.tmp";
 // 32            records (see record.rs), whose positions are those of `LogPosition::to_u64`
 // then          zeros, in the newest file; a file of zeros only is preallocated
 const MAGIC: &[u8; 8] = b"CambiLog";
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 
 /// First record kind that is reserved for the log itself.
 pub(super) const INTERNAL_KINDS: u8 = 0xf0;

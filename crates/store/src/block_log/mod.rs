@@ -33,6 +33,7 @@ mod retention;
 mod ahead;
 mod repair;
 
+pub(crate) use format::FORMAT;
 pub(crate) use format::name_of;
 pub use log::{BlockLog, LOG_PAYLOAD_BYTES_MAX, LogOptions};
 pub use read::{LogScan, Record};

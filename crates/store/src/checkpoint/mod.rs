@@ -30,6 +30,7 @@ mod latest;
 mod writer;
 
 pub use format::CheckpointId;
+pub(crate) use format::FORMAT;
 pub use latest::{FoundCheckpoints, load_latest_checkpoint, quarantine};
 pub(crate) use names::{is_checkpoint, name_of};
 pub use pieces::{PIECE_SUM_BYTES, SectionReader, put_piece};

@@ -26,7 +26,7 @@ pub(crate) const NAME: &str = "codes.dat";
 // 32      8     xxh3-64, seeded with the salt, of the hash: it is read without the code
 // 40            code
 const MAGIC: &[u8; 8] = b"CambiCod";
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 24;
 pub(super) const KIND: u8 = 0;
 /// Kind of records that fill the place of lost codes.

@@ -11,6 +11,7 @@
 mod format;
 mod scan;
 
+pub(crate) use format::FORMAT;
 pub(crate) use format::NAME;
 
 use crate::{

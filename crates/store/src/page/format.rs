@@ -45,7 +45,7 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 // 2          ⌈a/2⌉   these, packed
 // then       1       length of the digest, at most 32
 // then               digest
-pub(super) const FORMAT: u8 = 2;
+pub(crate) const FORMAT: u8 = 2;
 pub(super) const WIDE: u8 = 1;
 pub(super) const OWNER: u8 = 2;
 pub(super) const FLAGS_AT: usize = 13;

@@ -33,6 +33,7 @@ mod builder;
 mod rewrite;
 
 pub use builder::PageBuilder;
+pub(crate) use format::FORMAT;
 pub(crate) use format::{BEGIN_BYTES, len_if_page};
 pub use format::{PAGE_BYTES_MAX, PageError, leaf_size_bytes};
 pub use leaf_page::Page;

@@ -50,6 +50,7 @@ mod scan;
 pub use addr::PageAddr;
 pub use queue::{FinishedPage, PageQueue};
 pub use scan::SegmentScan;
+pub(crate) use segment::FORMAT;
 pub use segment::SegmentStats;
 pub use set::{SegmentOptions, Segments, SegmentsRecovery};
 pub(crate) use shared::SegmentFile;

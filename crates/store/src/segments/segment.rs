@@ -16,7 +16,7 @@ use std::sync::{Arc, atomic::Ordering};
 //               with where it is (addr.rs); zeros from the end of what was made durable at once to
 //               the next multiple of 4096
 const MAGIC: &[u8; 8] = b"CambiSeg";
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 /// Size of a segment's header in bytes.
 pub(super) const HEADER_BYTES: u64 = 32;
 

@@ -29,7 +29,7 @@ pub(crate) const DIR: &str = "values";
 // 32      8     xxh3-64, seeded with the salt, of the key: it is read without the value
 // 40            value
 const MAGIC: &[u8; 8] = b"CambiVal";
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 const KIND: u8 = 0;
 /// Size of a segment's header in bytes.
 pub(super) const HEADER_BYTES: u64 = 24;

@@ -64,6 +64,7 @@ mod space;
 mod shared;
 
 pub(crate) use format::DIR;
+pub(crate) use format::FORMAT;
 pub use scan::ValueScan;
 pub use segment::ValueSegment;
 pub use set::{ValueOptions, Values, ValuesRecovery};

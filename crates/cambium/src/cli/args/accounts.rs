@@ -39,9 +39,9 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BalArgs {
-    /// Number of the block
-    #[arg(value_name = "N")]
-    pub(crate) block: u64,
+    /// The block: a number, a hash, latest, earliest, safe or finalized
+    #[arg(value_name = "BLOCK")]
+    pub(crate) block: BlockRef,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

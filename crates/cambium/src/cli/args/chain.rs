@@ -1,6 +1,9 @@
 //! Arguments of the commands on whole chains: init, export, unwind.
 
-use super::database::{DbArgs, WriteArgs};
+use super::{
+    super::{block_ref::BlockRef, numbers::count_in},
+    database::{DbArgs, WriteArgs},
+};
 use cambium::StateError;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::PathBuf;
@@ -13,7 +16,8 @@ pub(crate) struct CommitmentArgs {
     #[arg(long, value_enum, default_value = "mpt")]
     pub(crate) commitment: CommitmentKind,
     /// Number of blocks of an interval of the layered commitment, a parameter of the chain
-    #[arg(long, value_name = "BLOCKS", required_if_eq("commitment", "layered"))]
+    #[arg(long, value_name = "BLOCKS", required_if_eq("commitment", "layered"),
+          value_parser = count_in::<u64>(1..=u64::MAX))]
     pub(crate) merge_interval: Option<u64>,
 }
 
@@ -54,11 +58,11 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// First block [default: the one after genesis]
-    #[arg(long, value_name = "N")]
-    pub(crate) from: Option<u64>,
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) from: Option<BlockRef>,
     /// Last block [default: the head]
-    #[arg(long, value_name = "N")]
-    pub(crate) to: Option<u64>,
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) to: Option<BlockRef>,
     /// Write the access lists that are stored with the blocks to this file; gzipped if its name
     /// ends in .gz
     #[arg(long, value_name = "FILE")]
@@ -72,9 +76,9 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct UnwindArgs {
-    /// Number of the block that becomes the head
-    #[arg(long, value_name = "N")]
-    pub(crate) to: u64,
+    /// The canonical block that becomes the head: a number, a hash, earliest, safe or finalized
+    #[arg(long, value_name = "BLOCK")]
+    pub(crate) to: BlockRef,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
 }

@@ -1,6 +1,8 @@
 //! The command line as a whole: the commands, and what holds for all of them.
 
 use super::{
+    super::{config::CONFIG_HELP, numbers::NUMBERS_HELP},
+    about::{COMPLETIONS_HELP, CompletionsArgs, MAN_HELP, ManArgs},
     accounts::{BAL_HELP, BalArgs, GetArgs},
     blocks::{BlockArgs, DIFF_HELP, DiffArgs, RECEIPTS_HELP, SET_HEAD_HELP, SetHeadArgs},
     chain::{ExportArgs, InitArgs, UnwindArgs},
@@ -14,7 +16,10 @@ use super::{
     },
     workload::{DemoArgs, WORKLOAD_HELP, WorkloadArgs},
 };
-use clap::{Parser, Subcommand};
+use cambium::FORMATS;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -25,14 +30,47 @@ Exit codes:
   4  the database is damaged
   5  a proof or a witness does not hold
 
+JSON:
+  With --json a command prints exactly one object. What belongs to a chain (block numbers, gas, nonces,
+  balances, values of slots, hashes) is hexadecimal, as in Ethereum's JSON-RPC. Counts, bytes, seconds and
+  rates are numbers. A failure is an object with error and exit_code.
+
+Files:
+  - stands for standard input or output, wherever a command reads or writes a file.";
+
+const ENVIRONMENT: &str = "\
 Environment:
-  CAMBIUM_LOG  log level for standard error: error, warn (default), info, debug, trace
+  CAMBIUM_DATADIR  directory of the database, where --datadir is not given
+  CAMBIUM_CONFIG   configuration file, where --config is not given
+  CAMBIUM_LOG      levels of the log, where --log is not given
 
 To get started: cambium demo";
 
+fn after_help() -> String {
+    [NUMBERS_HELP, AFTER_HELP, CONFIG_HELP, ENVIRONMENT].join("\n\n")
+}
+
+/// Commit, features and formats on disk, after the number of the version.
+fn long_version() -> String {
+    let formats = FORMATS.map(|(kind, number)| format!("{kind} {number}"));
+    let features = match env!("CAMBIUM_FEATURES") {
+        "" => "none beside the default ones",
+        features => features,
+    };
+    format!(
+        "{}\ncommit    {}\nbuilt     {}, {}\nfeatures  {features}\nformats   {}",
+        env!("CARGO_PKG_VERSION"),
+        option_env!("CAMBIUM_COMMIT").unwrap_or("unknown"),
+        env!("CAMBIUM_PROFILE"),
+        env!("CAMBIUM_TARGET"),
+        formats.join(", ")
+    )
+}
+
 /// A state engine for EVM blockchains: imports chains, verifies every root, and proves state
 #[derive(Debug, Parser)]
-#[command(name = "cambium", version, after_help = AFTER_HELP, propagate_version = true)]
+#[command(name = "cambium", version, long_version = long_version(), after_help = after_help(),
+          propagate_version = true)]
 pub(crate) struct Args {
     /// Print exactly one JSON object on standard output, for machines
     #[arg(long, global = true)]
@@ -40,6 +78,14 @@ pub(crate) struct Args {
     /// Print neither progress nor notes
     #[arg(long, short = 'q', global = true)]
     pub(crate) quiet: bool,
+    /// Print what the engine does to standard error: error, warn, info, debug or trace, for all or
+    /// for single modules (warn,cambium_state=debug)
+    #[arg(long, value_name = "LEVELS", global = true, env = "CAMBIUM_LOG", default_value = "warn",
+          value_parser = parse_levels)]
+    pub(crate) log: Levels,
+    /// File of values of options, in TOML
+    #[arg(long, value_name = "FILE", global = true, env = "CAMBIUM_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -102,15 +148,60 @@ pub(crate) enum Command {
     Workload(WorkloadArgs),
     /// Generate a small chain, import it, and prove and re-execute parts of it
     Demo(DemoArgs),
+    /// Print the values of options that come from the configuration file and the environment
+    Config,
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    #[command(after_help = MAN_HELP)]
+    Man(ManArgs),
+}
+
+impl Args {
+    /// The command line. What looks like a negative number is a value, so that its option says what is
+    /// allowed.
+    pub(crate) fn commands() -> clap::Command {
+        fn with_numbers(command: clap::Command) -> clap::Command {
+            command
+                .mut_args(|option| match option.get_action().takes_values() {
+                    true => option.allow_negative_numbers(true),
+                    false => option,
+                })
+                .mut_subcommands(with_numbers)
+        }
+        with_numbers(Self::command())
+    }
+
+    /// Version, commit, features and formats, a line for each.
+    pub(crate) fn version() -> String {
+        long_version()
+    }
+}
+
+/// Levels of the log that the command line names.
+pub(crate) type Levels = String;
+
+/// Checks levels of the log. An empty text stands for the default.
+fn parse_levels(text: &str) -> Result<Levels, String> {
+    // Anything else would be taken for the name of a module.
+    let is_level = |text: &str| text.parse::<LevelFilter>().is_ok();
+    let is_known = |part: &str| match part.trim().split_once('=') {
+        Some((_, level)) => is_level(level),
+        None => is_level(part.trim()),
+    };
+    match text.is_empty() || text.split(',').all(is_known) && EnvFilter::try_new(text).is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("the levels are off, error, warn, info, debug and trace".to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_contradict_each_other_nowhere() {
-        Args::command().debug_assert();
+        Args::commands().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments that name a database, and how it is opened.
 
-use super::super::sizes::{parse_file_size, parse_size};
+use super::super::numbers::{parse_count, parse_file_size, parse_memory};
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub(crate) struct DbArgs {
     #[arg(long, short = 'd', value_name = "DIR", env = "CAMBIUM_DATADIR")]
     pub(crate) datadir: PathBuf,
     /// Memory for caches and recent blocks together: 512M, 4G
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_memory)]
     pub(crate) memory: u64,
     #[command(flatten)]
     pub(crate) files: FileArgs,
@@ -23,11 +23,11 @@ pub(crate) struct WriteArgs {
     pub(crate) db: DbArgs,
     /// Keep this many blocks below the head: older blocks are removed with their changesets, and
     /// states before them are no longer available [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) keep_blocks: Option<u64>,
     /// Keep removed data readable for processes that read the database, until they are this many
     /// checkpoints behind
-    #[arg(long, value_name = "N", default_value_t = READER_LAG)]
+    #[arg(long, value_name = "N", default_value_t = READER_LAG, value_parser = parse_count::<u64>)]
     pub(crate) reader_lag: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Arguments on old states: which are kept, and how they are built.
 
-use super::database::DbArgs;
+use super::{super::numbers::parse_count, database::DbArgs};
 use cambium::WholeNodes;
 use clap::{Args as ClapArgs, Subcommand};
 use std::{num::NonZeroU64, str::FromStr};
@@ -17,7 +17,7 @@ pub(crate) enum HistoryCommand {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HistoryBuildArgs {
     /// The oldest block whose state can be read [default: the oldest that the log allows]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) from: Option<u64>,
     /// What a history that is not there yet keeps: flat for values, archive for proofs, too
     #[arg(long, value_name = "KIND", default_value = "flat")]
@@ -47,9 +47,8 @@ impl FromStr for HistoryMode {
         let (kind, blocks) = match text.split_once('=') {
             None => (text, None),
             Some((kind, blocks)) => {
-                let number = blocks.parse().ok();
-                let wrong = || format!("{blocks} is not a number of blocks");
-                (kind, Some(number.ok_or_else(wrong)?))
+                let wrong = |why| format!("{blocks:?} is not a number of blocks: {why}");
+                (kind, Some(parse_count(blocks).map_err(wrong)?))
             }
         };
         match kind {
@@ -76,7 +75,6 @@ fn parse_whole_nodes(text: &str) -> Result<WholeNodes, String> {
     if text == "whole" {
         return Ok(WholeNodes::ALL);
     }
-    let one_of = text.parse();
-    let one_of = one_of.map_err(|_| "neither `whole` nor a number from 1 on".to_owned())?;
+    let one_of = parse_count(text).map_err(|why| format!("neither `whole` nor a number: {why}"))?;
     Ok(WholeNodes { one_of })
 }

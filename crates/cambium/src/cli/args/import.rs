@@ -1,6 +1,7 @@
 //! Arguments of the import command.
 
 use super::{
+    super::numbers::count_in,
     database::WriteArgs,
     history::{HistoryMode, NodesArgs},
 };
@@ -35,18 +36,18 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) executor: ExecutorName,
     /// Number of threads that transactions run on [default: number of processors]
-    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    #[arg(long, value_name = "N", value_parser = count_in::<NonZeroUsize>(1..=THREADS_MAX))]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Execute up to this many consecutive blocks at once, each sequentially, if they come with
     /// access lists, from Cancun on: for catching up, on two threads or more
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_threads)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count_in::<NonZeroUsize>(1..=THREADS_MAX))]
     pub(crate) batch: NonZeroUsize,
     /// Do not execute blocks that come with access lists, from Cancun on: apply the changes in the
     /// lists, and verify only state roots
     #[arg(long)]
     pub(crate) apply: bool,
     /// Number of reads in flight for the next blocks, while earlier ones are executed; 0 for none
-    #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT)]
+    #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT, value_parser = count_in::<usize>(0..=READ_AHEAD_MAX))]
     pub(crate) read_ahead: usize,
     /// Keep old states: none, flat or archive, or flat=BLOCKS or archive=BLOCKS for the newest of them
     /// alone, which the history remembers. A history that is not there yet begins at the head, and `cambium history build` adds
@@ -102,12 +103,7 @@ impl From<ExecutorName> for ExecutorKind {
 }
 
 /// Maximum number of threads, which any system can be expected to provide.
-const THREADS_MAX: usize = 1024;
+const THREADS_MAX: u64 = 1024;
 
-fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text
-        .parse()
-        .ok()
-        .filter(|n: &NonZeroUsize| n.get() <= THREADS_MAX);
-    number.ok_or_else(|| format!("from 1 to {THREADS_MAX}"))
-}
+/// Maximum number of reads in flight: more than any device gains from.
+const READ_AHEAD_MAX: u64 = 65_536;

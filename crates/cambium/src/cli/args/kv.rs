@@ -1,12 +1,20 @@
 //! Arguments of the commands on a key-value store.
 
-use super::database::DbArgs;
+use super::{
+    super::numbers::{count_in, parse_count},
+    database::DbArgs,
+};
 use cambium::{
     B256, keccak256,
     kv::{Commitment, VALUE_BYTES_MAX},
 };
 use clap::{Args as ClapArgs, Subcommand, builder::PossibleValuesParser};
-use std::{fs::File, io::Read, num::NonZeroUsize, path::PathBuf};
+use std::{
+    fs::File,
+    io::{self, Read},
+    num::NonZeroUsize,
+    path::PathBuf,
+};
 
 pub(crate) const KV_HELP: &str = "\
 Keys:
@@ -15,7 +23,7 @@ Keys:
 
 Values:
   0x and hexadecimal digits     bytes
-  @FILE                         the content of a file, 16 MiB at most
+  @FILE                         the content of a file, 16 MiB at most; @- of standard input
   anything else                 the text itself; put -- before the entries if one begins with a hyphen
 
 Each put, delete and load is a commit: durable when the command returns, with a number and a root. An
@@ -81,7 +89,8 @@ pub(crate) struct KvInitArgs {
           value_parser = PossibleValuesParser::new(COMMITMENTS.map(|(name, _)| name)))]
     pub(crate) commitment: String,
     /// Number of commits of an interval of the layered commitment, a parameter of the store
-    #[arg(long, value_name = "COMMITS", required_if_eq("commitment", "layered"))]
+    #[arg(long, value_name = "COMMITS", required_if_eq("commitment", "layered"),
+          value_parser = count_in::<u64>(1..=u64::MAX))]
     pub(crate) merge_interval: Option<u64>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
@@ -100,7 +109,7 @@ pub(crate) struct KvWriteArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
     /// Keep this many commits below the newest one for reads and for rollbacks [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) keep_commits: Option<u64>,
 }
 
@@ -110,7 +119,7 @@ pub(crate) struct KvReadArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
     /// Number of the commit [default: the newest]
-    #[arg(long, value_name = "N", conflicts_with = "root")]
+    #[arg(long, value_name = "N", conflicts_with = "root", value_parser = parse_count::<u64>)]
     pub(crate) commit: Option<u64>,
     /// Root of the commit, of several the newest
     #[arg(long, value_name = "ROOT")]
@@ -152,7 +161,7 @@ pub(crate) struct KvRangeArgs {
     #[arg(long, value_name = "KEY", value_parser = parse_key)]
     pub(crate) to: Option<B256>,
     /// Largest number of entries [default: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<NonZeroUsize>)]
     pub(crate) limit: Option<NonZeroUsize>,
 }
 
@@ -199,14 +208,14 @@ pub(crate) struct KvRootArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
     /// Number of the commit [default: the newest]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) commit: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KvRollbackArgs {
     /// Number of commits to take back
-    #[arg(value_name = "N")]
+    #[arg(value_name = "N", value_parser = count_in::<u64>(1..=u64::MAX))]
     pub(crate) commits: u64,
     #[command(flatten)]
     pub(crate) store: KvWriteArgs,
@@ -218,7 +227,7 @@ pub(crate) struct KvLoadArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Number of lines that make a commit
-    #[arg(long, value_name = "N", default_value = "10000")]
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count::<NonZeroUsize>)]
     pub(crate) batch: NonZeroUsize,
     #[command(flatten)]
     pub(crate) store: KvWriteArgs,
@@ -267,9 +276,13 @@ pub(crate) fn parse_value(text: &str) -> Result<Vec<u8>, String> {
 fn read_value(file: &str) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("can't be read: {error}");
     let mut value = Vec::new();
-    let file = File::open(file).map_err(failed)?;
+    let source: Box<dyn Read> = match file {
+        "-" => Box::new(io::stdin().lock()),
+        file => Box::new(File::open(file).map_err(failed)?),
+    };
     let most = VALUE_BYTES_MAX as u64;
-    file.take(most + 1)
+    source
+        .take(most + 1)
         .read_to_end(&mut value)
         .map_err(failed)?;
     match value.len() as u64 > most {

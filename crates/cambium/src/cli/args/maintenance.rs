@@ -4,6 +4,15 @@ use super::database::DbArgs;
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 
+const CHECK_HELP: &str = "\
+Accounts, slots and entries are counted as they are in the pages, at the block of the snapshot; what later
+blocks changed is in their records in the log until it is merged, and compared with the head's root.
+
+With --json: sound, snapshot_number, snapshot_hash, accounts, slots, entries and pages (of the snapshot),
+codes, values (those that are stored apart from their entries), blocks (canonical ones in the log), damage
+(descriptions) and more_damage (the number of those that are not described). The exit code is 4 if there
+is any.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbCommand {
     /// Print sizes and counts
@@ -11,6 +20,7 @@ pub(crate) enum DbCommand {
     /// Print the head, the safe and the finalized block, and the branches that are not canonical
     Branches(DbArgs),
     /// Read everything, hash the state from its leaves, and compare it with the roots
+    #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
     /// Copy the database and its history to a new directory, even while another process writes to them
     ///

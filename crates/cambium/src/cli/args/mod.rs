@@ -2,6 +2,7 @@
 
 pub(crate) mod database;
 pub(crate) mod accounts;
+pub(crate) mod about;
 pub(crate) mod blocks;
 pub(crate) mod chain;
 pub(crate) mod history;

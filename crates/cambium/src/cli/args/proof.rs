@@ -1,6 +1,7 @@
 //! Arguments of the commands on proofs and witnesses.
 
 use super::{
+    super::{block_ref::BlockRef, numbers::parse_count},
     accounts::{StateArgs, parse_address, parse_slot},
     database::DbArgs,
 };
@@ -47,7 +48,7 @@ pub(crate) struct ProveRangeArgs {
     #[arg(long, value_name = "PATH", default_value_t = B256::repeat_byte(0xff))]
     pub(crate) to: B256,
     /// Largest number of accounts or slots
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_count::<NonZeroUsize>)]
     pub(crate) limit: NonZeroUsize,
     #[command(flatten)]
     pub(crate) state: StateArgs,
@@ -65,9 +66,9 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WitnessArgs {
-    /// Number of the block
-    #[arg(value_name = "N")]
-    pub(crate) block: u64,
+    /// The block: a number, a hash, latest, earliest, safe or finalized
+    #[arg(value_name = "BLOCK")]
+    pub(crate) block: BlockRef,
     /// Format: `own` includes the block, the others are responses of clients to
     /// debug_executionWitness
     #[arg(long, value_name = "FORM", value_enum, default_value_t = WitnessFormArg::Own)]
@@ -106,14 +107,14 @@ pub(crate) struct StatelessArgs {
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
     /// Number of blocks of an interval, if the chain has the layered commitment
-    #[arg(long, value_name = "BLOCKS")]
+    #[arg(long, value_name = "BLOCKS", value_parser = parse_count::<NonZeroU64>)]
     pub(crate) merge_interval: Option<NonZeroU64>,
     /// Hash of the block's parent. Without it, execution shows only that the block follows from the
     /// parent in its header, which may not exist
     #[arg(long, value_name = "HASH")]
     pub(crate) parent: Option<B256>,
     /// Reject blocks with a higher gas limit, which may take long to execute
-    #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX)]
+    #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX, value_parser = parse_count::<u64>)]
     pub(crate) gas_limit_max: u64,
 }
 

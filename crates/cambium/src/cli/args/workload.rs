@@ -1,6 +1,9 @@
 //! Arguments of the commands that generate chains: workload, demo.
 
-use super::{super::sizes::parse_size, chain::CommitmentArgs};
+use super::{
+    super::numbers::{parse_count, parse_memory, parse_percent},
+    chain::CommitmentArgs,
+};
 use cambium::{Fork, Spread};
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::PathBuf;
@@ -42,43 +45,43 @@ pub(crate) struct WorkloadArgs {
     #[command(flatten)]
     pub(crate) commitment: CommitmentArgs,
     /// Number of accounts at genesis
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = parse_count::<u64>)]
     pub(crate) accounts: u64,
     /// Number of accounts that send [default: 50000, or all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) senders: Option<u64>,
     /// Number of accounts that hold tokens [default: number of senders]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) holders: Option<u64>,
     /// Number of pools for swaps, each with a token of its own that all senders hold
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse_count::<u64>)]
     pub(crate) pools: u64,
     /// Number of slots of the contract that slot reads call
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse_count::<u64>)]
     pub(crate) slots: u64,
     /// Number of blocks after genesis
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_count::<u64>)]
     pub(crate) blocks: u64,
     /// Number of transactions in each block
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = parse_count::<u64>)]
     pub(crate) transactions: u64,
     /// Approximate gas of the transactions in each block, instead of their number: 60M
-    #[arg(long, value_name = "GAS", value_parser = parse_gas, conflicts_with = "transactions")]
+    #[arg(long, value_name = "GAS", value_parser = parse_count::<u64>, conflicts_with = "transactions")]
     pub(crate) gas: Option<u64>,
     /// Percentage of ERC-20 transfers [default: 20, or 0 with --swaps or --slot-reads]
-    #[arg(long, value_name = "PCT")]
+    #[arg(long, value_name = "PCT", value_parser = parse_percent)]
     pub(crate) erc20: Option<u8>,
     /// Percentage of swaps
-    #[arg(long, value_name = "PCT", default_value_t = 0)]
+    #[arg(long, value_name = "PCT", default_value_t = 0, value_parser = parse_percent)]
     pub(crate) swaps: u8,
     /// Percentage of slot reads, which read slots until their gas is used up
-    #[arg(long, value_name = "PCT", default_value_t = 0)]
+    #[arg(long, value_name = "PCT", default_value_t = 0, value_parser = parse_percent)]
     pub(crate) slot_reads: u8,
     /// Gas of each slot read: up to 16777216
-    #[arg(long, value_name = "GAS", default_value = "16M", value_parser = parse_gas)]
+    #[arg(long, value_name = "GAS", default_value = "16M", value_parser = parse_count::<u64>)]
     pub(crate) slot_read_gas: u64,
     /// Percentage of payments and ERC-20 transfers that go to new accounts
-    #[arg(long, value_name = "PCT", default_value_t = 25)]
+    #[arg(long, value_name = "PCT", default_value_t = 25, value_parser = parse_percent)]
     pub(crate) fresh: u8,
     /// How senders and receivers are chosen: uniform, zipf, distinct or hot:PCT
     #[arg(long, default_value_t)]
@@ -87,7 +90,7 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, value_name = "SPREAD", default_value_t)]
     pub(crate) pool_spread: Spread,
     /// Seed of everything random: the same arguments give the same chain
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_count::<u64>)]
     pub(crate) seed: u64,
     /// The fork that is active from genesis
     #[arg(long, value_enum, default_value = "osaka")]
@@ -96,13 +99,13 @@ pub(crate) struct WorkloadArgs {
     #[arg(long)]
     pub(crate) access_lists: bool,
     /// EIP-155 chain id
-    #[arg(long, value_name = "ID", default_value_t = 4_093)]
+    #[arg(long, value_name = "ID", default_value_t = 4_093, value_parser = parse_count::<u64>)]
     pub(crate) chain_id: u64,
     /// Overwrite the files if they exist
     #[arg(long)]
     pub(crate) force: bool,
     /// Memory for caches and recent blocks together: 512M, 4G
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_memory)]
     pub(crate) memory: u64,
 }
 
@@ -137,38 +140,9 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Number of accounts at genesis
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse_count::<u64>)]
     pub(crate) accounts: u64,
     /// Number of blocks after genesis
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = parse_count::<u64>)]
     pub(crate) blocks: u64,
-}
-
-fn parse_gas(text: &str) -> Result<u64, String> {
-    let bad = || "gas is a number, optionally with K, M or G: 60M is 60,000,000".to_owned();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 1,
-        "K" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => return Err(bad()),
-    };
-    let number: u64 = digits.parse().map_err(|_| bad())?;
-    number.checked_mul(unit).ok_or_else(bad)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gas_is_a_number_with_a_decimal_letter() {
-        assert_eq!(parse_gas("16777216"), Ok(1 << 24));
-        assert_eq!(parse_gas("60M"), Ok(60_000_000));
-        assert_eq!(parse_gas("1g"), Ok(1_000_000_000));
-        for bad in ["", "M", "-1M", "1.5M", "1T", "99999999999G"] {
-            assert!(parse_gas(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,0 +1,185 @@
+//! Files that commands read and write, where `-` stands for standard input or output.
+
+use super::error::Failure;
+use cambium::{AccessListWriter, Bytes, ChainWriter, FileError, InputFile};
+use serde_json::value::RawValue;
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, IsTerminal, Read},
+    os::fd::AsFd,
+    path::Path,
+};
+
+const STANDARD_INPUT: &str = "standard input";
+const STANDARD_OUTPUT: &str = "standard output";
+
+/// Whether a file is standard input or output.
+pub(crate) fn is_standard(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// The name of a file to read, for messages.
+pub(crate) fn input_name(file: &Path) -> String {
+    match is_standard(file) {
+        true => STANDARD_INPUT.to_owned(),
+        false => file.display().to_string(),
+    }
+}
+
+/// The name of a file to write, for messages.
+pub(crate) fn output_name(file: &Path) -> String {
+    match is_standard(file) {
+        true => STANDARD_OUTPUT.to_owned(),
+        false => file.display().to_string(),
+    }
+}
+
+/// Refuses arguments of which more than one is `-`.
+pub(crate) fn refuse_two_standard<'a>(
+    files: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Failure> {
+    let standard = files.into_iter().filter(|file| is_standard(file)).count();
+    match standard {
+        0 | 1 => Ok(()),
+        _ => Err(Failure::BadEntry {
+            why: "- stands for one file of a command alone: name the others".to_owned(),
+        }),
+    }
+}
+
+/// Refuses to write a file to standard output beside something else, and to a terminal.
+pub(crate) fn refuse_mixed_output(file: &Path, is_json: bool) -> Result<(), Failure> {
+    let why = match is_standard(file) {
+        true if is_json => "--json and - both write to standard output: name a file",
+        true if io::stdout().is_terminal() => {
+            "standard output is a terminal, and the file is not text: redirect it"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::BadEntry {
+        why: why.to_owned(),
+    })
+}
+
+/// Opens a file to read.
+pub(crate) fn input(file: &Path) -> Result<InputFile, FileError> {
+    if !is_standard(file) {
+        return InputFile::open(file);
+    }
+    let standard = io::stdin().as_fd().try_clone_to_owned();
+    match standard {
+        Ok(standard) => Ok(InputFile::named(STANDARD_INPUT, File::from(standard))),
+        Err(source) => Err(FileError::Open {
+            file: STANDARD_INPUT.into(),
+            source,
+        }),
+    }
+}
+
+fn standard_output() -> Result<File, FileError> {
+    let standard = io::stdout().as_fd().try_clone_to_owned();
+    standard.map(File::from).map_err(|source| FileError::Open {
+        file: STANDARD_OUTPUT.into(),
+        source,
+    })
+}
+
+/// Creates a file of blocks.
+pub(crate) fn blocks_to(file: &Path) -> Result<ChainWriter, FileError> {
+    match is_standard(file) {
+        true => Ok(ChainWriter::to_file(STANDARD_OUTPUT, standard_output()?)),
+        false => ChainWriter::create(file),
+    }
+}
+
+/// Creates a file of access lists.
+pub(crate) fn lists_to(file: &Path) -> Result<AccessListWriter, FileError> {
+    match is_standard(file) {
+        true => Ok(AccessListWriter::to_file(
+            STANDARD_OUTPUT,
+            standard_output()?,
+        )),
+        false => AccessListWriter::create(file),
+    }
+}
+
+/// Reads a file whole. `what` says what must be in it. Returns its name, too.
+pub(crate) fn read(file: &Path, what: &'static str) -> Result<(String, Vec<u8>), Failure> {
+    let name = input_name(file);
+    let mut bytes = Vec::new();
+    let read = match is_standard(file) {
+        true => io::stdin().lock().read_to_end(&mut bytes),
+        false => File::open(file).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(Failure::io(Path::new(&name), "read"))?;
+    match bytes.iter().all(u8::is_ascii_whitespace) {
+        true => Err(Failure::Empty { file: name, what }),
+        false => Ok((name, bytes)),
+    }
+}
+
+/// Opens a file of lines, with its name for messages. `what` says what must be in it.
+pub(crate) fn lines(
+    file: &Path,
+    what: &'static str,
+) -> Result<(String, Box<dyn BufRead>), Failure> {
+    let name = input_name(file);
+    let failed = |error| Failure::io(Path::new(&name), "read")(error);
+    let mut lines: Box<dyn BufRead> = match is_standard(file) {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(file).map_err(failed)?)),
+    };
+    match lines.fill_buf().map_err(failed)?.is_empty() {
+        true => Err(Failure::Empty { file: name, what }),
+        false => Ok((name, lines)),
+    }
+}
+
+/// Reads JSON from a file. Of a JSON-RPC response the `result` is read; lines and columns in errors
+/// then refer to it.
+pub(crate) fn read_json<T>(
+    file: &Path,
+    what: &'static str,
+    parse: impl Fn(&str) -> Result<T, serde_json::Error>,
+) -> Result<T, Failure> {
+    let (file, bytes) = read(file, what)?;
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        // Bytes that are not UTF-8 are not JSON.
+        Err(error) => {
+            let error = serde::de::Error::custom(error.utf8_error());
+            return Err(Failure::no_json(file, what)(error));
+        }
+    };
+    let error = match parse(&text) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    match serde_json::from_str::<Response<Box<RawValue>>>(&text) {
+        Ok(response) => {
+            let file = format!("{file}, in its `result`");
+            parse(response.result.get()).map_err(Failure::no_json(file, what))
+        }
+        Err(_) => Err(Failure::no_json(file, what)(error)),
+    }
+}
+
+/// Reads the RLP of a block: binary, hex, or in a response to `debug_getRawBlock`.
+pub(crate) fn read_block(file: &Path) -> Result<Bytes, Failure> {
+    let (_, bytes) = read(file, "RLP of a block")?;
+    let text = std::str::from_utf8(&bytes).map(str::trim).unwrap_or("");
+    if let Ok(response) = serde_json::from_str::<Response<Bytes>>(text) {
+        return Ok(response.result);
+    }
+    // The RLP of a list does not start with a letter or digit.
+    match text.parse::<Bytes>() {
+        Ok(rlp) if !rlp.is_empty() => Ok(rlp),
+        _ => Ok(bytes.into()),
+    }
+}
+
+/// A JSON-RPC response.
+#[derive(serde::Deserialize)]
+struct Response<T> {
+    result: T,
+}
