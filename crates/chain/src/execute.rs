@@ -188,6 +188,7 @@ impl Chain {
             pin,
         } = prepared;
         let id = *id;
+        let _span = tracing::debug_span!("execute", number = id.number, hash = %id.hash).entered();
         let start = Instant::now();
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
         let header = &block.header;

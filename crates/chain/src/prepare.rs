@@ -185,6 +185,8 @@ impl Chain {
         access_list: Option<&[u8]>,
     ) -> PreparedBlock {
         let transactions = block.body.transactions.len();
+        let (number, hash) = (id.number, id.hash);
+        let _span = tracing::debug_span!("prepare", number, %hash, transactions).entered();
         // A block that is not executed needs no senders.
         let applied = self.is_applying() && access_list.is_some();
         let list = access_list.map(|list| validate_access_list(&block.header, transactions, list));

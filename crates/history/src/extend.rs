@@ -68,6 +68,7 @@ impl Keeper {
         threads: usize,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<bool, HistoryError> {
+        let _span = tracing::debug_span!("history_extend", %to).entered();
         let waiting = self.open_waiting(db)?;
         let newest = waiting.last().map(|run| run.listed.last);
         let to = newest.filter(|id| id.number > to.number).unwrap_or(to);

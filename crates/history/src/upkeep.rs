@@ -26,6 +26,8 @@ impl Keeper {
         let Some((merged, replaced)) = self.plan_merge()? else {
             return Ok(false);
         };
+        let (first, last, files) = (merged.first, merged.last, replaced.len());
+        let _span = tracing::debug_span!("history_merge", first, %last, files).entered();
         let run = self.merge_files(&merged, &replaced)?;
         let mut writer = self.writer.lock();
         let runs = &writer.list.runs;

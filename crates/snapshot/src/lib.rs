@@ -22,6 +22,8 @@
 //! | `rebuild` | rebuilds the index from the pages |
 //! | `check` | reads and hashes everything again |
 
+#![warn(clippy::missing_errors_doc)]
+
 mod base;
 mod resident;
 mod pages;

@@ -58,7 +58,10 @@
 //! | `past` | states that are not in memory, restored from the log, and proofs of any state |
 //! | `write` | sessions, roots, sealing, commits, moves of the head, merges |
 //! | `db` | creating, opening, reading beside a writer, checking, backup |
+//! | `follow` | committed, reverted and finalized blocks for subscribers, in order, from a cursor |
 //! | `repair` | damaged files restored from the others |
+
+#![warn(clippy::missing_errors_doc)]
 
 mod layered;
 mod options;
@@ -74,6 +77,7 @@ mod view;
 mod past;
 mod write;
 mod db;
+mod follow;
 mod repair;
 
 pub use cambium_disk::{
@@ -88,9 +92,11 @@ pub use db::{
     backup::{BackupPart, BackupReport, backup, backup_with},
     create::{Loaded, Loader},
     handle::{CommittedBlock, Db},
+    metrics::Metrics,
     recovery::Recovery,
     stats::{Merging, Stats},
 };
+pub use follow::{ChainEvent, Subscription};
 pub use log::{blocks::SideBranch, finality::Finality, records::BlockMeta};
 pub use options::{FileSizes, LeafKind, Options};
 pub use past::trie::{StateTrie, TrieReader};

@@ -58,6 +58,11 @@ macro_rules! counters {
         }
 
         impl CounterValues {
+            /// What each counter counts, in the order of [`CounterValues::named`].
+            pub const fn help() -> &'static [&'static str] {
+                &[$(concat!($($doc,)+),)+ $(concat!($($measured_doc,)+),)+]
+            }
+
             /// All counters with their names, in the order of declaration.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![

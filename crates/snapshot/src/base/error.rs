@@ -125,6 +125,21 @@ pub enum StateError {
         /// The block that would be undone.
         finalized: BlockId,
     },
+    /// A subscriber's cursor from which the chain can't be followed.
+    #[error(
+        "the chain can't be followed from block {cursor}: {why}; begin again with the state at a block \
+         from {oldest} to {head}"
+    )]
+    CannotFollow {
+        /// The block that the subscriber has reached.
+        cursor: BlockId,
+        /// What is missing.
+        why: &'static str,
+        /// The oldest canonical block whose state can still be read, and followed from.
+        oldest: BlockNumber,
+        /// The current head.
+        head: BlockId,
+    },
     /// The block to seal is already sealed or committed.
     #[error("block {0} is already in the database and can't be sealed again")]
     BlockExists(BlockId),

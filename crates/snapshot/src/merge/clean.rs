@@ -103,6 +103,7 @@ impl Cleaning {
         if share == 0 {
             return Ok(());
         }
+        let _span = tracing::debug_span!("clean", bytes_max = share).entered();
         let mut found: Vec<_> = places(&merged.index)
             .into_iter()
             .filter(|(addr, _)| self.ranks.contains_key(&addr.segment()))

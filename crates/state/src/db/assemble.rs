@@ -1,7 +1,9 @@
 //! Assembling an open database from its parts, for databases that are opened and for new ones.
 
 use crate::{
-    engine::{layers::Layers, merging::MergeControl, parts::Engine, past_states::PastStates},
+    engine::{
+        layers::Layers, merging::MergeControl, news::News, parts::Engine, past_states::PastStates,
+    },
     health::Health,
     layered::{intervals::Intervals, parts::Layered},
     layers::{overlay::LayerId, tree::Tree},
@@ -132,6 +134,7 @@ impl Parts {
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),
             layered,
+            news: News::default(),
         });
         engine.divide_budget(index_bytes);
         Ok(engine)

@@ -10,5 +10,6 @@ pub(crate) mod create;
 pub(crate) mod readers;
 pub(crate) mod counters;
 pub(crate) mod stats;
+pub(crate) mod metrics;
 pub(crate) mod check;
 pub(crate) mod backup;

@@ -99,6 +99,7 @@ impl Db {
         options: Options,
         opener: Opener,
     ) -> Result<(Self, Recovery), StateError> {
+        let _span = tracing::debug_span!("open", disk = disk.display_path("")).entered();
         let manifest = Manifest::open(&*disk)?;
         let options = form::of(&manifest, options)?;
         let genesis = genesis_of(&manifest)?;

@@ -53,6 +53,8 @@ impl<'a> Replay<'a> {
 
     /// Replays the records from `from` on into layers.
     pub(crate) fn run(&mut self, from: LogPosition) -> Result<(), StateError> {
+        let LogPosition { file, offset } = from;
+        let _span = tracing::debug_span!("replay", file, offset).entered();
         for record in self.inner.journal.log.scan(from) {
             let (position, record) = record?;
             match record.kind {

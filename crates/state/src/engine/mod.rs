@@ -3,4 +3,5 @@
 pub(crate) mod layers;
 pub(crate) mod past_states;
 pub(crate) mod merging;
+pub(crate) mod news;
 pub(crate) mod parts;

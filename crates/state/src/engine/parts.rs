@@ -13,18 +13,19 @@
 //! Before all of them, a reader that catches up takes `is_partial` of its
 //! [`ReadAccess`](crate::log::access::ReadAccess).
 //!
-//! Four locks stand beside these:
+//! Five locks stand beside these:
 //! - the roots of snapshots, under which nothing is taken; who waits for one holds none of these;
 //! - the tries for proofs, taken while none of these is held; `layers.current` is taken under it;
 //! - the phase of merging, taken under the first two at most; `layers.current` is taken under it;
-//! - the list of what may be reclaimed, under which only locks of the store are taken.
+//! - the list of what may be reclaimed, under which only locks of the store are taken;
+//! - the count of news for subscribers, under which nothing is taken.
 //!
 //! Order of writing, on which crash safety rests:
 //! - a block is durable when its record is in the synced log;
 //! - a checkpoint is written only when the pages, codes and block index that it names are synced;
 //! - a page counts as dead only when no kept checkpoint names it.
 
-use super::{layers::Layers, merging::MergeControl, past_states::PastStates};
+use super::{layers::Layers, merging::MergeControl, news::News, past_states::PastStates};
 use crate::{
     health::Health, layered::parts::Layered, layers::tree::Layer, log::journal::Journal,
     options::Options, store::Store, tries::delta::Delta,
@@ -51,6 +52,8 @@ pub(crate) struct Engine {
     pub(crate) past: Arc<PastStates>,
     /// What computes roots if the chain has the `layered` commitment.
     pub(crate) layered: Option<Layered>,
+    /// Wakes subscribers.
+    pub(crate) news: News,
     /// Dropped last: it holds the lock of the directory.
     pub(crate) journal: Journal,
 }

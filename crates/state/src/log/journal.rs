@@ -276,7 +276,7 @@ impl Journal {
 }
 
 /// Position of the first record of a file.
-const fn start_of(file: u32) -> LogPosition {
+pub(crate) const fn start_of(file: u32) -> LogPosition {
     LogPosition {
         file,
         ..LogPosition::START

@@ -5,6 +5,7 @@ pub(crate) mod records;
 pub(crate) mod finality;
 pub(crate) mod kept;
 pub(crate) mod blocks;
+pub(crate) mod following;
 pub(crate) mod log_state;
 pub(crate) mod block_index;
 pub(crate) mod access;

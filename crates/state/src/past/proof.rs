@@ -117,6 +117,7 @@ impl Engine {
         view: &View,
         work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
+        let _span = tracing::debug_span!("prove", block = %view.block()).entered();
         if let Some(past) = &view.past {
             let mut prover = past.prover.lock();
             let done = self.prove_apart(view, &mut prover, work);

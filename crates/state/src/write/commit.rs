@@ -43,6 +43,8 @@ impl Engine {
             return Ok(());
         };
         let start = Instant::now();
+        let blocks = sealed.len();
+        let _span = tracing::debug_span!("commit", %newest, blocks, head).entered();
         if let Some(values) = &self.store.values {
             // Records refer to durable values only. Other commits need not wait for this.
             self.health.poison(values.segments.sync())?;
@@ -181,6 +183,8 @@ impl Engine {
                 }
             }
         }
+        drop(current);
+        self.news.announce();
     }
 
     /// Makes a block with a layer the head in memory, as the log names it.
@@ -195,6 +199,7 @@ impl Engine {
             if layer.parent_hash == tree.head().block.hash && !tree.is_restored(&layer) {
                 tree.set_head(layer.id);
                 self.journal.blocks.push_head(id);
+                self.news.announce();
                 return Ok(());
             }
         }

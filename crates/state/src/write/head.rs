@@ -34,6 +34,7 @@ impl Engine {
     }
 
     fn make_head(self: &Arc<Self>, id: BlockId, asked: Option<Finality>) -> Result<(), StateError> {
+        let _span = tracing::debug_span!("move_head", to = %id).entered();
         self.health.check()?;
         self.journal.check_writable("made the head")?;
         let moving = self.journal.head_moves.lock();

@@ -153,6 +153,7 @@ impl Engine {
         } = frozen;
         drop(old);
         let (start, block) = (Instant::now(), intermediate.block);
+        let _span = tracing::debug_span!("merge", %block).entered();
         tracing::debug!(%block, "merging blocks into pages");
         self.run_merge(&base, &intermediate, log)?;
         let seconds = start.elapsed().as_secs_f64();
@@ -534,6 +535,7 @@ impl Engine {
         log: LogState,
         dead: Vec<PageAddr>,
     ) -> Result<Index, StateError> {
+        let _span = tracing::debug_span!("checkpoint", block = %state.block).entered();
         // Only this merge changes it.
         let retired_before = self.store.reclaim.lock().retired().to_vec();
         let kept = log.kept;

@@ -24,6 +24,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
+use tracing::span::EnteredSpan;
 
 /// Share of the room that layers may be ahead of the merge.
 const BEHIND_MAX: f64 = 0.1;
@@ -45,7 +46,10 @@ impl Engine {
     /// take more than twice the memory of the layers.
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
-        let mut waited = false;
+        let mut stall = None;
+        let waits = |stall: &mut Option<EnteredSpan>| {
+            stall.get_or_insert_with(|| tracing::debug_span!("stall", bytes).entered());
+        };
         loop {
             self.health.check()?;
             let mut state = self.merging.state();
@@ -53,22 +57,22 @@ impl Engine {
                 Phase::Merging(_) | Phase::Freezing
                     if self.value_merges_behind() >= VALUE_MERGES_BEHIND_MAX =>
                 {
-                    if waited {
+                    if stall.is_some() {
                         self.store.pages.segments.pace().set_gentle(false);
                     }
-                    waited = true;
+                    waits(&mut stall);
                     self.merging.wait(&mut state, LOOK);
                 }
                 Phase::Merging(job) if self.is_too_far_ahead(&job, bytes) => {
-                    if waited {
+                    if stall.is_some() {
                         // At full speed, since a caller waits.
                         self.store.pages.segments.pace().set_gentle(false);
                     }
-                    waited = true;
+                    waits(&mut stall);
                     self.merging.wait(&mut state, LOOK);
                 }
                 Phase::Freezing if self.is_full(bytes) => {
-                    waited = true;
+                    waits(&mut stall);
                     self.merging.wait(&mut state, LOOK);
                 }
                 // A merge that is merely due begins after the block is committed. If it began now,
@@ -76,7 +80,7 @@ impl Engine {
                 Phase::Idle | Phase::Finishing
                     if self.is_full(bytes) && self.layers.can_merge() =>
                 {
-                    self.store.pages.segments.pace().set_gentle(!waited);
+                    self.store.pages.segments.pace().set_gentle(stall.is_none());
                     drop(state);
                     self.start_merge(0);
                 }
@@ -88,7 +92,7 @@ impl Engine {
                             bytes_max: self.merging.limit.get() as u64,
                         });
                     }
-                    waited = true;
+                    waits(&mut stall);
                     self.merging.wait(&mut state, LOOK);
                 }
                 Phase::Idle | Phase::Finishing if self.is_full(bytes) => {
@@ -99,7 +103,7 @@ impl Engine {
                 _ => break,
             }
         }
-        if waited {
+        if stall.is_some() {
             let taken = start.elapsed();
             tracing::debug!(seconds = taken.as_secs_f64(), "a block waited for a merge");
             self.store

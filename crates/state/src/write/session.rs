@@ -255,6 +255,7 @@ impl Session {
     /// [`StateError::MissingValue`] if a stored value is not one of the database, and
     /// [`StateError::BadChanges`] if slots are changed of an account that doesn't exist.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
+        let _span = tracing::debug_span!("root", parent_block = %self.view.block()).entered();
         let inner = &self.view.inner;
         inner.check_leaves(&changes)?;
         inner.store.check_codes(&changes, &codes)?;

@@ -5,6 +5,7 @@ use super::{
     fault_kinds::{FaultKinds, is_of_the_disk},
     first_state::FirstState,
     heights::WINDOW,
+    subscriber::Subscriber,
 };
 use crate::{LayeredBlock, Model, Random};
 use alloy_primitives::B256;
@@ -78,6 +79,8 @@ pub struct EngineDriver {
     pub(super) next_hash: u64,
     /// The highest number of any head or possible head.
     pub(super) highest: u64,
+    /// Those who follow the chain by its events.
+    pub(super) subscribers: Vec<Subscriber>,
     /// Views that are held for long.
     pub(super) views: Vec<View>,
     /// Whether a fault was injected, which may cause an error.
@@ -129,6 +132,7 @@ impl EngineDriver {
             params,
             random,
             disk,
+            subscribers: Subscriber::all(id, &known.model),
             db: Some(db),
             head: id.hash,
             known: HashMap::from([(id.hash, known)]),
@@ -240,6 +244,7 @@ impl EngineDriver {
 
     pub(super) fn close(&mut self) {
         self.views.clear();
+        self.subscribers.iter_mut().for_each(Subscriber::close);
         self.db = None;
     }
 

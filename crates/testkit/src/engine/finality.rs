@@ -106,7 +106,7 @@ impl EngineDriver {
     }
 
     /// Whether `ancestor` is `block`, or one of its ancestors.
-    fn is_ancestor(&self, ancestor: BlockId, block: B256) -> bool {
+    pub(super) fn is_ancestor(&self, ancestor: BlockId, block: B256) -> bool {
         let mut known = &self.known[&block];
         while known.id.number > ancestor.number {
             known = &self.known[&known.parent];

@@ -58,7 +58,8 @@ impl EngineDriver {
             94..97 => self.check_numbers(at)?,
             _ => self.prove(at)?,
         }
-        self.check_head(at)
+        self.check_head(at)?;
+        self.follow(at)
     }
 
     fn reopen(&mut self, at: &str) -> Result<(), Failed> {

@@ -56,24 +56,24 @@ pub(crate) enum FoundBlock {
 pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 
 /// The blocks in memory, and the ends of the index.
-struct State {
+pub(super) struct State {
     /// The lowest number that has a block.
-    genesis: BlockNumber,
+    pub(super) genesis: BlockNumber,
     /// Below `kept.lowest` the index may have lost even the hash of a block.
-    kept: Kept,
-    base: BlockId,
+    pub(super) kept: Kept,
+    pub(super) base: BlockId,
     recent: HashMap<B256, RecentBlock>,
     /// Orphans by the hash of their parent.
     orphans: HashMap<B256, Vec<RecentBlock>>,
     base_chain: Chain,
-    head_chain: Chain,
+    pub(super) head_chain: Chain,
 }
 
 /// All committed blocks. Under the lock, the block index may be read from disk, but nothing is
 /// written.
 pub(crate) struct Blocks {
     index: BlockIndex,
-    state: RwLock<State>,
+    pub(super) state: RwLock<State>,
 }
 
 /// The heights whose blocks are recent: those that can still be reorganized, around base and head.
@@ -182,7 +182,7 @@ impl Blocks {
         self.canonical_in(&self.state.read(), number)
     }
 
-    fn canonical_in(
+    pub(super) fn canonical_in(
         &self,
         state: &State,
         number: BlockNumber,

@@ -1,0 +1,39 @@
+//! Waking of subscribers.
+//!
+//! It says only *that* the canonical chain has changed. What has changed is in the log, so nothing
+//! grows while a subscriber is slow, and nobody who commits waits for one.
+
+use parking_lot::{Condvar, Mutex};
+use std::time::Instant;
+
+/// Counts the changes of the canonical chain, and of what is finalized.
+#[derive(Default)]
+pub(crate) struct News {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl News {
+    /// Number of changes so far. Whoever reads it before a look at the chain misses none.
+    pub(crate) fn count(&self) -> u64 {
+        *self.count.lock()
+    }
+
+    /// Announces a change, which is visible.
+    pub(crate) fn announce(&self) {
+        *self.count.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there are more than `seen` changes, or until `deadline`. Returns false at the
+    /// deadline.
+    pub(crate) fn wait(&self, seen: u64, deadline: Instant) -> bool {
+        let mut count = self.count.lock();
+        while *count <= seen {
+            if self.changed.wait_until(&mut count, deadline).timed_out() {
+                return *count > seen;
+            }
+        }
+        true
+    }
+}

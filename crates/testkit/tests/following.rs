@@ -1,0 +1,258 @@
+//! Subscribers beside a writer, in threads and in another opening of the database; cursors from which the chain
+//! can't be followed. What each subscriber gets is compared with a model in `engine.rs`.
+
+use alloy_primitives::B256;
+use cambium_primitives::{AccountUpdate, BlockId, Changes};
+use cambium_state::{
+    ChainEvent, Db, FaultyDisk, FileSizes, Options, StateError, Subscription, View,
+};
+use cambium_testkit::{
+    Random, TINY_FILES,
+    plain::{commit, make, path, put, random_puts, seal, tiny_options},
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const ACCOUNTS: u64 = 200;
+const LONG: Duration = Duration::from_secs(60);
+
+fn database(disk: &FaultyDisk, options: Options) -> Db {
+    make(Arc::new(disk.clone()), options, ACCOUNTS, |_| 0)
+}
+
+/// Nonces by account, kept by events alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Nonces(BTreeMap<B256, u64>);
+
+impl Nonces {
+    fn of(view: &View) -> Self {
+        let nonce = |index| {
+            let account = view.account(&path(index)).expect("readable");
+            (path(index), account.expect("an account").nonce)
+        };
+        Self((0..ACCOUNTS).map(nonce).collect())
+    }
+
+    fn apply(&mut self, changes: &Changes) {
+        for change in changes.accounts() {
+            let AccountUpdate::Put(account) = &change.account else {
+                panic!("{change:?}");
+            };
+            self.0.insert(change.path, account.nonce);
+        }
+    }
+
+    /// Takes the next event. Returns false if there was none in time.
+    fn take(&mut self, events: &mut Subscription, timeout: Duration) -> bool {
+        let before = events.cursor();
+        match events.wait(timeout).expect("an event") {
+            None => return false,
+            Some(ChainEvent::Committed(block)) => {
+                assert_eq!(block.meta.parent, before.hash);
+                assert_eq!(block.meta.id, events.cursor());
+                self.apply(&block.changes);
+            }
+            Some(ChainEvent::Reverted(block)) => {
+                assert_eq!(block.meta.id, before);
+                assert_eq!(block.meta.parent, events.cursor().hash);
+                self.apply(&block.reverts);
+            }
+            Some(ChainEvent::Finalized(block)) => assert!(block.number <= before.number),
+        }
+        true
+    }
+}
+
+/// Commits blocks, and moves the head back now and then, never below a finalized block.
+fn write(db: &Db, seed: u64, steps: u64) {
+    let mut random = Random::new(seed);
+    for step in 0..steps {
+        let head = db.head();
+        if random.percent(10) {
+            let finalized = db.finality().finalized.map_or(0, |block| block.number);
+            let to = head.number.saturating_sub(random.below(12)).max(finalized);
+            db.unwind(to).expect("kept");
+        } else if random.percent(5) {
+            let known = db.finality().finalized.map_or(0, |block| block.number);
+            let finalized = db.block_id(head.number.saturating_sub(20).max(known));
+            let set = db.set_canonical(head, None, finalized.expect("readable"));
+            set.expect("an ancestor");
+        } else {
+            // Named by what is unique, since a branch may begin where another one did.
+            let name = [
+                head.hash.as_slice(),
+                &[seed, step].map(u64::to_le_bytes).concat(),
+            ]
+            .concat();
+            let changes = Changes::new(random_puts(&mut random, 5, ACCOUNTS, 10 + step));
+            let sealed = seal(db.view().expect("a head"), name, changes, vec![]);
+            sealed.and_then(|sealed| sealed.commit()).expect("a block");
+        }
+    }
+}
+
+#[test]
+fn subscribers_in_threads_end_with_the_state_of_the_head() {
+    let db = database(&FaultyDisk::new(1), tiny_options());
+    let (first, begun) = (db.genesis(), Nonces::of(&db.view().unwrap()));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for pause in [0, 0, 2] {
+            let (db, begun, is_over) = (&db, &begun, &is_over);
+            scope.spawn(move || {
+                let (mut nonces, mut events) = (begun.clone(), db.subscribe(first));
+                loop {
+                    let ends = is_over.load(Ordering::Acquire);
+                    let had_one = nonces.take(&mut events, Duration::from_millis(50));
+                    thread::sleep(Duration::from_millis(pause));
+                    if ends && !had_one {
+                        break;
+                    }
+                }
+                assert_eq!(events.cursor(), db.head());
+                assert_eq!(nonces, Nonces::of(&db.view().unwrap()));
+            });
+        }
+        write(&db, 1, 1000);
+        is_over.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn a_commit_wakes_a_subscriber_and_does_not_wait_for_one() {
+    let db = database(&FaultyDisk::new(2), tiny_options());
+    let idle = db.subscribe(db.head());
+    let mut events = db.subscribe(db.head());
+    let none = events.wait(Duration::from_millis(20)).unwrap();
+    assert_eq!(none, None);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || events.wait(LONG).unwrap());
+        thread::sleep(Duration::from_millis(50));
+        commit(&db, vec![put(path(1), 9)], vec![]);
+        let event = waiting.join().unwrap();
+        let Some(ChainEvent::Committed(block)) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(block.meta.id, db.head());
+        assert_eq!(block.changes, Changes::new(vec![put(path(1), 9)]));
+        assert_eq!(block.reverts, Changes::new(vec![put(path(1), 0)]));
+    });
+    assert!(start.elapsed() < LONG / 2);
+    // Nobody has taken anything from it.
+    write(&db, 1, 300);
+    drop(idle);
+}
+
+#[test]
+fn a_reader_follows_what_another_opening_writes() {
+    let disk = FaultyDisk::new(3);
+    let db = database(&disk, tiny_options());
+    let (reader, _) = Db::open_read_only(Arc::new(disk.clone()), tiny_options()).unwrap();
+    let (mut nonces, mut events) = (
+        Nonces::of(&reader.view().unwrap()),
+        reader.subscribe(reader.head()),
+    );
+    for seed in 0..40 {
+        write(&db, seed, 25);
+        if db.head().number.is_multiple_of(3) {
+            db.flush(0).unwrap();
+        }
+        while nonces.take(&mut events, Duration::ZERO) {}
+        assert_eq!(events.cursor(), db.head());
+        assert_eq!(nonces, Nonces::of(&db.view().unwrap()));
+    }
+}
+
+#[test]
+fn finalized_blocks_alone_are_followed_as_they_become_final() {
+    let db = database(&FaultyDisk::new(4), tiny_options());
+    let mut nonces = Nonces::of(&db.view().unwrap());
+    let mut events = db.subscribe_finalized(db.genesis());
+    for number in 1..=30 {
+        commit(&db, vec![put(path(number), 100 + number)], vec![]);
+        let (head, finalized) = (db.head(), number / 2);
+        let id = db.block_id(finalized).unwrap();
+        db.set_canonical(head, None, id).unwrap();
+        while nonces.take(&mut events, Duration::ZERO) {}
+        assert_eq!(Some(events.cursor()), id);
+        assert_eq!(nonces, Nonces::of(&db.view_at(finalized).unwrap()));
+    }
+}
+
+/// The error of a subscription's next event.
+fn refused(db: &Db, cursor: BlockId) -> String {
+    let error = db.subscribe(cursor).try_next().unwrap_err();
+    let StateError::CannotFollow { oldest, head, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*head, db.head());
+    db.view_at(*oldest).expect("a state to begin again from");
+    error.to_string()
+}
+
+#[test]
+fn a_block_that_is_not_there_is_refused_with_what_to_do() {
+    let db = database(&FaultyDisk::new(5), tiny_options());
+    write(&db, 1, 50);
+    let head = db.head();
+    let other = B256::repeat_byte(0xee);
+    for number in [0, 1, head.number, head.number + 1, u64::MAX] {
+        let error = refused(&db, BlockId::new(number, other));
+        assert!(error.contains("it is not in the database"), "{error}");
+        assert!(
+            error.contains("begin again with the state at a block from 0 to"),
+            "{error}"
+        );
+    }
+    // A block that is sealed and not committed is announced to nobody.
+    let changes = Changes::new(vec![put(path(1), 1000)]);
+    let sealed = seal(db.view().unwrap(), b"sealed", changes, vec![]).unwrap();
+    refused(&db, sealed.id());
+}
+
+#[test]
+fn blocks_that_have_left_the_log_are_missed_and_nothing_else() {
+    let options = Options {
+        keep_blocks: Some(10),
+        files: FileSizes {
+            log_file_bytes_max: 8 << 10,
+            log_extend_bytes: 4 << 10,
+            log_spare_blocks: 0,
+            ..TINY_FILES
+        },
+        ..tiny_options()
+    };
+    let db = database(&FaultyDisk::new(6), options);
+    let mut random = Random::new(1);
+    let genesis = db.genesis();
+    let mut cursors = vec![genesis];
+    for number in 1..=200 {
+        commit(&db, random_puts(&mut random, 40, ACCOUNTS, number), vec![]);
+        cursors.push(db.head());
+        if number % 7 == 0 {
+            db.flush(0).unwrap();
+        }
+    }
+    let kept_from = db.stats().unwrap().kept_from;
+    assert!(kept_from > 100, "{kept_from}");
+    let error = refused(&db, genesis);
+    assert!(
+        error.contains("blocks that it needs have left the block log"),
+        "{error}"
+    );
+    for cursor in &cursors[kept_from as usize..] {
+        let mut events = db.subscribe(*cursor);
+        let mut nonces = Nonces::of(&db.view_at(cursor.number).unwrap());
+        while nonces.take(&mut events, Duration::ZERO) {}
+        assert_eq!(events.cursor(), db.head());
+        assert_eq!(nonces, Nonces::of(&db.view().unwrap()));
+    }
+}
