@@ -1,38 +1,63 @@
 //! Cambium: a state engine for EVM blockchains, to embed.
 //!
-//! There are two entry points. [`Chain`] validates and executes blocks, verifies every root against
-//! the header, and makes blocks durable. [`Db`] is the engine below it, for callers with their own
+//! A node: its genesis, blocks executed on revm, a choice of the head, reads, a proof, and events.
+//!
+//! ```
+//! use cambium::revm::{Context, ExecuteCommitEvm, MainBuilder, MainContext, context::TxEnv};
+//! use cambium::revm::primitives::TxKind;
+//! use cambium::*;
+//! use std::{error::Error, sync::Arc};
+//!
+//! const ALICE: Address = Address::repeat_byte(0xa1);
+//! const BOB: Address = Address::repeat_byte(0xb0);
+//!
+//! /// Executes a payment on the state after `parent`. The block is durable, and not the head yet.
+//! fn build(db: &Db, parent: BlockId, wei: u64) -> Result<BlockId, Box<dyn Error>> {
+//!     let session = EvmSession::new(db.view_of(parent)?);
+//!     let mut evm = Context::mainnet().with_db(session).build_mainnet();
+//!     let payment = TxEnv::builder().caller(ALICE).kind(TxKind::Call(BOB)).value(U256::from(wei));
+//!     evm.transact_commit(payment.gas_limit(21_000).build().unwrap())?;
+//!     let staged = evm.ctx.journaled_state.database.finish()?;
+//!     let state_root = staged.root(); // Ethereum's, to the byte
+//!     let id = BlockId::new(parent.number + 1, keccak256([parent.hash, state_root].concat()));
+//!     let body = Bytes::new(); // the transactions, in an encoding of yours
+//!     let block = BlockMeta { id, parent: parent.hash, state_root, body };
+//!     Ok(staged.seal(block)?.commit_side_branch()?.id())
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn Error>> {
+//!     let disk = Arc::new(FaultyDisk::new(1)); // in memory; `StdDisk::new("directory")` has files
+//!     let mut genesis = Loader::new(disk, Options::default())?;
+//!     let rich = Account { balance: U256::from(1_000_000), ..Account::default() };
+//!     genesis.account(keccak256(ALICE), &rich, [])?;
+//!     let genesis = genesis.finish(&mut |_| {})?;
+//!     let (id, state_root) = (BlockId::new(0, keccak256("genesis")), genesis.root());
+//!     let block = BlockMeta { id, parent: B256::ZERO, state_root, body: Bytes::new() };
+//!     let db = genesis.create(block, vec![])?;
+//!     let mut events = db.subscribe(id);
+//!
+//!     let (one, two) = (build(&db, id, 1)?, build(&db, id, 2)?); // two blocks that compete
+//!     db.set_canonical(two, None, Some(two))?; // head, safe, finalized: block `one` is gone
+//!     assert!(!db.has(one)?);
+//!     let view = db.view()?;
+//!     assert_eq!(view.account_at(BOB)?.unwrap().balance, U256::from(2));
+//!     assert_eq!(db.view_at(0)?.account_at(BOB)?, None);
+//!
+//!     let targets = ProofTargets::new(vec![(keccak256(BOB), vec![])]);
+//!     let proof = view.extract(&targets)?.prove_account(BOB, &[], &mut NoResolve)?;
+//!     let proved = verify_account_proof(view.state_root(), &proof)?; // by whoever has the root alone
+//!     assert_eq!(proved.account.unwrap().balance, U256::from(2));
+//!
+//!     assert!(matches!(events.try_next()?, Some(ChainEvent::Committed(block)) if block.meta.id == two));
+//!     assert!(matches!(events.try_next()?, Some(ChainEvent::Finalized(block)) if block == two));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! There are two entry points. [`Chain`] validates and executes Ethereum's blocks, verifies every root
+//! against the header, and makes blocks durable. [`Db`] is the engine below it, for callers with their own
 //! execution: a [`View`] is the state at a block (and a database for revm), and the changes of a
 //! block go through `View -> Session -> Staged -> Sealed -> Committed`.
-//!
-//! ```
-//! use cambium::{Account, AccountDiff, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes};
-//! use cambium::{FaultyDisk, Loader, Options, StateError, U256, keccak256};
-//! use std::sync::Arc;
-//!
-//! # fn meta(number: u64, state_root: B256, parent: B256) -> BlockMeta {
-//! #     let id = BlockId::new(number, B256::with_last_byte(number as u8 + 1));
-//! #     BlockMeta { id, parent, state_root, body: Bytes::new() }
-//! # }
-//! let alice = keccak256([0xa1; 20]);
-//! let mut loader = Loader::new(Arc::new(FaultyDisk::new(1)), Options::default())?;
-//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, [])?;
-//! let genesis = loader.finish(&mut |_| {})?;
-//! let header = meta(0, genesis.root(), B256::ZERO); // number, hash, parent, state root
-//! let db = genesis.create(header.clone(), vec![])?;
-//!
-//! let spent = Account { nonce: 1, balance: U256::from(90), ..Default::default() };
-//! let update = AccountUpdate::Put(spent);
-//! let change = AccountDiff { path: alice, account: update, wipe: false, slots: vec![] };
-//! let staged = db.view()?.session().finish(Changes::new(vec![change]), vec![])?;
-//! let block = meta(1, staged.root(), header.id.hash); // the root is Ethereum's, to the byte
-//! staged.seal(block)?.commit()?; // durable from here on
-//! assert_eq!(db.view()?.account(&alice)?.unwrap().nonce, 1);
-//! assert_eq!(db.view_at(0)?.account(&alice)?.unwrap().nonce, 0);
-//! # Ok::<(), StateError>(())
-//! ```
-//!
-//! [`FaultyDisk`] is a disk in memory; [`StdDisk`] is a directory of the file system.
 //!
 //! A whole chain, from a genesis file and a file of blocks as `geth export` writes it:
 //!
@@ -47,50 +72,70 @@
 //! # Ok::<(), ChainError>(())
 //! ```
 //!
-//! States of old blocks are near the head restored from the block log ([`Db::view_at`]), and at any
-//! distance read from a history ([`History`]).
+//! | to | use |
+//! |---|---|
+//! | insert blocks and choose the head, as a consensus client asks | [`Chain::insert`], [`Chain::set_canonical`] |
+//! | execute with revm by oneself | [`EvmSession`] |
+//! | commit changes from elsewhere | [`View::session`], [`Changes`] |
+//! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`] |
+//! | follow the chain: committed, reverted and finalized blocks with their changes | [`Db::subscribe`] |
+//! | read beside a process that writes | [`ChainReader`] |
+//! | verify without a database | [`verify_account_proof`], [`BlockWitness::execute`] |
+//! | keep keys and values under a root | [`kv`] |
 //!
-//! A [`ChainReader`] reads states and proofs of a chain that another process writes.
-//!
-//! [`verify_account_proof`] verifies proofs and [`BlockWitness::execute`] verifies witnesses, both
-//! without a database.
+//! `examples/` has an embedded node, a rollup's node, an indexer and a proof server. The crates that
+//! appear in signatures are re-exported.
+
+#![warn(clippy::missing_errors_doc)]
 
 mod reader;
 
+/// The key-value store: entries with a root, and serializable transactions.
+pub use cambium_kv as kv;
+/// The partial trie with its nodes, proofs and witnesses.
+pub use cambium_trie as trie;
+/// The crates whose types are in signatures here, in the versions that fit.
+pub use {
+    alloy_consensus, alloy_eip7928, alloy_eips, alloy_primitives, alloy_rlp, revm, serde_json,
+};
+
 pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 pub use cambium_chain::{
-    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockChanges, BlockExecutor,
-    BlockFault, BlockSealer, BlockSize, BlockSource, BlockState, BlockWitness, Chain, ChainError,
-    ChainSealer, ChainSpec, ChainWriter, EvmSession, ExecutedBlock, ExecutionCounts, ExecutorKind,
-    FileError, FileKind, FilePosition, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart,
-    ImportProgress, ImportSummary, InitProgress, InputFile, InsertedBlock, LayeredWitness,
-    NoSpread, OPTIMISTIC_THREADS_MIN, Outcome, Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT,
-    ROUTER, RawBlock, Receipt, Rules, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StateRead,
-    StatelessError, StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists,
-    WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams, block_env, brief_json_error,
-    config_env, token_balance_slot, transaction_env,
+    AccessListReader, AccessListSizes, AccessListWriter, AmsterdamRules, BlobSchedule, Block,
+    BlockChanges, BlockExecutor, BlockFault, BlockInput, BlockSealer, BlockSize, BlockSource,
+    BlockState, BlockWitness, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
+    ClaimedChanges, DryRun, DryRunError, EvmSession, ExecutedBlock, ExecutionCounts,
+    ExecutionError, Executor, ExecutorKind, FileError, FileKind, FilePosition, Fork, Genesis,
+    GenesisAccount, GenesisError, GenesisPart, HeaderError, Hooks, ImportProgress, ImportSummary,
+    InitProgress, InputFile, InsertedBlock, LayeredWitness, ManyRead, NoSpread,
+    OPTIMISTIC_THREADS_MIN, Outcome, Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER,
+    RawBlock, Receipt, RootAfter, Rules, SLOT_READER, STATELESS_GAS_LIMIT_MAX, SignatureError,
+    Spread, StateRead, StatelessError, StatelessReport, StatelessRules, TOKEN, Timed, Timings,
+    Transaction, TransactionFault, VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload,
+    WorkloadError, WorkloadParams, block_env, brief_json_error, config_env, token_balance_slot,
+    transaction_env,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
-    IoMethod, LockError, ReadRequest, StdDisk, StdDiskOptions,
+    FinishedRead, IoMethod, LockError, QueuedRead, ReadQueue, ReadRequest, StdDisk, StdDiskOptions,
 };
 pub use cambium_history::{
     CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
     HistoryStats, HistoryView, WholeNodes, backup_with_history,
 };
-/// The key-value store: entries with a root, and serializable transactions.
-pub use cambium_kv as kv;
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
-    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, NonceChange,
-    PreStateAccount, PreStateError, PreStateValues, SlotChanges, StorageChange,
+    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, ChangesError, CodeChange,
+    DecodeError, EntryValue, NonceChange, Path, PreStateAccount, PreStateError, PreStateValues,
+    Reader, SlotChanges, StorageChange, StoredValue,
 };
 pub use cambium_state::{
-    BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CommittedBlock,
-    CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress, Loaded, Loader,
-    Options, Recovery, RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session,
-    SideBranch, Staged, StateError, Stats, View, backup, repair,
+    BackupReport, BackupSizes, BlockMeta, ChainEvent, CheckProgress, CheckReport, Committed,
+    CommittedBlock, CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress,
+    Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery, RepairFinding,
+    RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
+    Stats, Subscription, ValueStats, View, backup, repair,
 };
 pub use cambium_store::{FORMATS, LogPosition, StoreError};
 pub use cambium_trie::{
@@ -100,7 +145,6 @@ pub use cambium_trie::{
     verify_account_proof,
 };
 pub use reader::{ChainReader, existing_disk};
-pub use revm;
 
 /// Compiles the examples in the README.
 #[cfg(doctest)]

@@ -12,7 +12,7 @@
 use cambium_disk::{Disk, StdDisk, StdDiskOptions};
 use cambium_history::{History, HistoryError, HistoryOptions, HistoryView};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{Db, LeafKind, Options, StateError};
+use cambium_state::{Db, LeafKind, Options, StateError, Subscription};
 use cambium_store::StoreError;
 use std::{path::Path, sync::Arc};
 
@@ -96,6 +96,12 @@ impl ChainReader {
         self.db.catch_up()?;
         self.open_history()?;
         Ok(self.db.head())
+    }
+
+    /// Follows the chain from `cursor`, as [`Db::subscribe`] does. The subscription looks for later blocks by itself,
+    /// whether or not this reader catches up.
+    pub fn subscribe(&self, cursor: BlockId) -> Subscription {
+        self.db.subscribe(cursor)
     }
 
     /// The state at the head.

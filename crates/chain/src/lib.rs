@@ -1,6 +1,8 @@
 //! A chain on top of the state engine: genesis, headers, fork rules, chain files, block import,
 //! stateless execution and the workload generator.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod json;
 mod spec;
 mod networks;
@@ -34,9 +36,10 @@ pub use body::{
     validate_ommers, validate_size,
 };
 pub use cambium_evm::{
-    AccessListSizes, Block, BlockChanges, BlockExecutor, BlockState, ExecutionCounts, ExecutorKind,
-    OPTIMISTIC_THREADS_MIN, Outcome, Receipt, Rules, StateRead, Transaction, block_env, config_env,
-    transaction_env,
+    AccessListSizes, Block, BlockChanges, BlockExecutor, BlockInput, BlockState, ClaimedChanges,
+    ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
+    OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError, StateRead, Timed,
+    Transaction, TransactionFault, block_env, config_env, transaction_env,
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};

@@ -43,6 +43,8 @@
 //!
 //! [`FaultyDisk`] does all of this, and injects errors.
 
+#![warn(clippy::missing_errors_doc)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("Cambium runs on Linux: direct I/O, io_uring and locks are used as they are there");
 

@@ -5,6 +5,8 @@
 //! [`Changes`](cambium_primitives::Changes) to the state. Comparing the outcome with the block's
 //! header is left to the caller.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod rules;
 mod read;
 mod account;

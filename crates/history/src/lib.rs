@@ -52,6 +52,8 @@
 //! # Ok::<(), cambium_history::HistoryError>(())
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 mod error;
 mod node;
 mod entry;

@@ -18,6 +18,7 @@
 //! batch.push_with(|bytes| bytes.extend_from_slice(b"second"));
 //! assert_eq!(batch.run(), [keccak256(b"first"), keccak256(b"second")]);
 //! ```
+#![warn(clippy::missing_errors_doc)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

@@ -49,6 +49,8 @@
 //! Below is the engine that keeps the state of EVM chains (`cambium_state`): a commit is a block
 //! there, with entries instead of accounts.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod range;
 mod reads;
 mod recent;

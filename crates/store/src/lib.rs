@@ -53,6 +53,8 @@
 //! operating system may have dropped data that was not yet durable, and returns the first failure
 //! to every later writer.
 
+#![warn(clippy::missing_errors_doc)]
+
 #[cfg(all(test, feature = "shuttle"))]
 mod modelled;
 mod sync;

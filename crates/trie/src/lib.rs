@@ -52,6 +52,7 @@
 //! }
 //! assert_eq!(witness.state_root(), state.state_root());
 //! ```
+#![warn(clippy::missing_errors_doc)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -87,6 +88,7 @@ mod proof_json;
 
 pub use arena::Link;
 pub use binary_proof::{BinaryProof, BinaryProofError, ProofPart};
+pub use cambium_keccak::Batch;
 pub use commitment::{Commitment, CommitmentName};
 pub use entry_proof::{
     ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, LayeredCommit,
