@@ -86,7 +86,7 @@
 //! `examples/` has an embedded node, a rollup's node, an indexer and a proof server. The crates that
 //! appear in signatures are re-exported.
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod reader;
 

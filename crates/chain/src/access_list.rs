@@ -17,7 +17,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If there is no such block, or the database can't be read.
+    /// [`ChainError::NoSuchBlock`] if there is none, [`ChainError::Unreadable`] if the stored list can't be
+    /// decoded, and [`ChainError::State`] if the block or its parent's state can't be read.
     pub fn access_list(&self, number: BlockNumber) -> Result<AccessList, ChainError> {
         let stored = self.stored(number)?;
         if stored.access_list.is_empty() {
@@ -33,7 +34,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If there is no such block, or the database can't be read.
+    /// [`ChainError::NoSuchBlock`] if there is none, and [`ChainError::State`] if it has left the log or can't
+    /// be read.
     pub fn kept_access_list(&self, number: BlockNumber) -> Result<Option<Bytes>, ChainError> {
         let list = self.stored(number)?.access_list;
         Ok((!list.is_empty()).then_some(list))
@@ -43,7 +45,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the database can't be read.
+    /// [`ChainError::State`] if the parent's state can't be read.
     pub fn access_list_sizes(
         &self,
         number: BlockNumber,

@@ -62,7 +62,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the database can't be opened, or is not a chain's.
+    /// [`ChainError::State`] as [`Db::open`], [`ChainError::NoRules`] if the database is not a chain's, and
+    /// [`ChainError::Unreadable`] if its fork rules can't be decoded.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), ChainError> {
         let (db, recovery) = Db::open(disk, options)?;
         Ok((Self::of(db)?, recovery))
@@ -72,7 +73,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`ChainError::NoRules`] if the database is not a chain's.
+    /// [`ChainError::NoRules`] if the database is not a chain's, and [`ChainError::Unreadable`] if its fork
+    /// rules can't be decoded.
     pub fn of(db: Db) -> Result<Self, ChainError> {
         let spec = Self::rules_of(&db)?.ok_or(ChainError::NoRules)?;
         Ok(Self::new(db, spec))
@@ -82,7 +84,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the rules can't be decoded.
+    /// [`ChainError::Unreadable`] if they can't be decoded.
     pub fn rules_of(db: &Db) -> Result<Option<ChainSpec>, ChainError> {
         let read = |json| serde_json::from_slice(json);
         let spec = db.property(SPEC).map(read).transpose();
@@ -159,7 +161,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`ChainError::NoSuchBlock`] if there is none, or if the database can't be read.
+    /// [`ChainError::NoSuchBlock`] if there is none, [`ChainError::State`] if it has left the log or can't be
+    /// read, and [`ChainError::Unreadable`] if its bytes are no block.
     pub fn block(&self, number: BlockNumber) -> Result<Block, ChainError> {
         self.stored(number)?.block()
     }
@@ -168,7 +171,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the database can't be read.
+    /// [`ChainError::State`] if the block can't be read, and [`ChainError::Unreadable`] if its bytes are no
+    /// block.
     pub fn block_of(&self, id: BlockId) -> Result<Option<(Block, U256)>, ChainError> {
         let Some(meta) = self.db.block_by_id(id)? else {
             return Ok(None);
@@ -206,7 +210,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the database can't be read.
+    /// [`ChainError::State`] as [`Db::has`].
     pub fn has(&self, id: BlockId) -> Result<bool, ChainError> {
         Ok(self.db.has(id)?)
     }

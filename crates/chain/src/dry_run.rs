@@ -37,7 +37,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the block can't be executed, or the state can't be read.
+    /// [`ChainError::Block`] if a transaction or a system call fails, and [`ChainError::State`] if the state
+    /// can't be read.
     pub fn dry_run(
         &self,
         run: DryRun<'_>,
@@ -58,7 +59,7 @@ impl ChainSpec {
     ///
     /// # Errors
     ///
-    /// If the block can't be executed, or the state can't be read.
+    /// [`DryRunError`] with what failed: a transaction, a system call, or a read of `state`.
     pub fn dry_run<DB: StateRead + Sync>(
         &self,
         run: DryRun<'_>,

@@ -134,7 +134,9 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the block is invalid, or the database fails.
+    /// [`ChainError::NotABlock`] and [`ChainError::Block`] if the block is invalid or its parent is unknown:
+    /// nothing is stored then. [`ChainError::State`] if the database fails, or if the block would undo the
+    /// finalized one.
     pub fn import_block(
         &self,
         rlp: Bytes,
@@ -159,7 +161,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the block is invalid, or the database fails.
+    /// As [`Chain::insert`].
     pub fn execute(
         &self,
         prepared: PreparedBlock,

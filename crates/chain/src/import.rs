@@ -142,8 +142,9 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If a block is invalid, `source` fails, or the database fails. All blocks before are
-    /// committed.
+    /// [`ChainError::Block`] for a block that is invalid, [`ChainError::File`] if `source` fails,
+    /// [`ChainError::OtherGenesis`] for the first block of another chain, and [`ChainError::State`] if the
+    /// database fails. All blocks before are committed.
     pub fn import(
         &self,
         mut source: impl Iterator<Item = Result<RawBlock, FileError>> + Send,

@@ -45,7 +45,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the file can't be used, or the database can't be written or exists already.
+    /// [`ChainError::Genesis`] if the file can't be read, is malformed, or has rules that are not known here;
+    /// [`ChainError::State`] if there is a database already, or it can't be written.
     pub fn init(
         disk: Arc<dyn Disk>,
         genesis: impl AsRef<Path>,
@@ -60,7 +61,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the file can't be used, or the database can't be written or exists already.
+    /// As [`init`](Self::init).
     pub fn init_from(
         disk: Arc<dyn Disk>,
         genesis: InputFile,
@@ -81,7 +82,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the database can't be written or exists already.
+    /// [`ChainError::State`] if there is a database already, or it can't be written.
     pub fn init_workload(
         disk: Arc<dyn Disk>,
         workload: &Workload,
@@ -117,7 +118,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the database can't be written, or the state root in `header` is not that of the state.
+    /// [`ChainError::State`] if the database can't be written, or if the state root in `header` is not that of
+    /// the state.
     pub fn create(loaded: Loaded, spec: ChainSpec, header: Header) -> Result<Self, ChainError> {
         let withdrawals = header.withdrawals_root.is_some().then(Default::default);
         let body = BlockBody {
@@ -146,7 +148,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the file can't be used, or is that of another chain.
+    /// [`ChainError::Genesis`] if the file can't be used, [`ChainError::State`] if its state can't be built, and
+    /// [`ChainError::OtherGenesis`] if it is that of another chain.
     pub fn check_genesis_file(
         &self,
         genesis: impl AsRef<Path>,
@@ -159,7 +162,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If the file can't be used, or is that of another chain.
+    /// As [`check_genesis_file`](Self::check_genesis_file).
     pub fn check_genesis_from(
         &self,
         genesis: InputFile,

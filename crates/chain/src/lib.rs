@@ -1,7 +1,7 @@
 //! A chain on top of the state engine: genesis, headers, fork rules, chain files, block import,
 //! stateless execution and the workload generator.
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod json;
 mod spec;

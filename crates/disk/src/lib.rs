@@ -43,7 +43,7 @@
 //!
 //! [`FaultyDisk`] does all of this, and injects errors.
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Cambium runs on Linux: direct I/O, io_uring and locks are used as they are there");

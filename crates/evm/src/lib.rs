@@ -5,7 +5,7 @@
 //! [`Changes`](cambium_primitives::Changes) to the state. Comparing the outcome with the block's
 //! header is left to the caller.
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod rules;
 mod read;

@@ -52,7 +52,7 @@
 //! # Ok::<(), cambium_history::HistoryError>(())
 //! ```
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod error;
 mod node;

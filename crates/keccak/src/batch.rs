@@ -128,6 +128,10 @@ impl Batch {
     }
 
     /// Adds the input that `write` appends. Returns its index. `write` must only append.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `write` has cut the inputs before.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -165,6 +169,10 @@ impl Batch {
     }
 
     /// Hashes all inputs. Returns the digests in the order of the inputs.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the batch has 2^32 blocks of 136 bytes, which are 544 GiB.
     pub fn run(&mut self) -> &[B256] {
         let blocks = self.bytes.len() / RATE;
         assert!(u32::try_from(blocks).is_ok(), "{blocks} blocks in a batch");

@@ -49,7 +49,7 @@
 //! Below is the engine that keeps the state of EVM chains (`cambium_state`): a commit is a block
 //! there, with entries instead of accounts.
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod range;
 mod reads;

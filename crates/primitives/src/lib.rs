@@ -18,7 +18,7 @@
 //! let bytes = changes.encode();
 //! assert_eq!(Changes::decode(&bytes).unwrap(), changes);
 //! ```
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

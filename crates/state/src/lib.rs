@@ -61,7 +61,7 @@
 //! | `follow` | committed, reverted and finalized blocks for subscribers, in order, from a cursor |
 //! | `repair` | damaged files restored from the others |
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod layered;
 mod options;

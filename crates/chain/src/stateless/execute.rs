@@ -20,7 +20,8 @@ impl BlockWitness {
     ///
     /// # Errors
     ///
-    /// If the block is invalid, or the witness is malformed or incomplete.
+    /// [`StatelessError::Invalid`] if the block is invalid, and the other variants if the witness is malformed,
+    /// incomplete, or of another block than `rules` ask for.
     pub fn execute(&self, rules: &StatelessRules<'_>) -> Result<StatelessReport, StatelessError> {
         let spec = rules.spec;
         let header = decode_header(&self.block).map_err(StatelessError::Block)?;

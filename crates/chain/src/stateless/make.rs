@@ -21,7 +21,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// If there is no such block, it is the first one, or the database can't be read.
+    /// [`ChainError::NoSuchBlock`] if there is none, [`ChainError::NotExecuted`] for the first one, and
+    /// [`ChainError::State`] if the block or its parent's state can't be read.
     pub fn witness(&self, number: BlockNumber) -> Result<BlockWitness, ChainError> {
         self.witness_on(number, |parent| Ok(self.db().view_of(parent)?.into()))
     }
