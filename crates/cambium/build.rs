@@ -10,13 +10,6 @@ fn main() {
         println!("cargo::rustc-env={name}={value}");
     }
     println!("cargo::rustc-env=CAMBIUM_FEATURES={}", features());
-    // Sources that were copied into a checkout of something else have no commit of their own.
-    if git(&["ls-files", "--error-unmatch", "build.rs"]).is_none() {
-        return;
-    }
-    if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
-        println!("cargo::rustc-env=CAMBIUM_COMMIT={commit}");
-    }
     // HEAD changes with the branch, and one of the others with the commit of the branch. A file that is
     // not there would count as changed each time.
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
@@ -26,6 +19,11 @@ fn main() {
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
             println!("cargo::rerun-if-changed={path}");
         }
+    }
+    // Sources that were copied into a checkout of something else have no commit of their own.
+    let is_own = git(&["ls-files", "--error-unmatch", "build.rs"]).is_some();
+    if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]).filter(|_| is_own) {
+        println!("cargo::rustc-env=CAMBIUM_COMMIT={commit}");
     }
 }
 

@@ -300,9 +300,14 @@ fn files_that_are_cut_or_corrupt_are_named_with_the_place() {
         .import(&huge)
         .fails(3, &["huge.rlp", "byte 0", "over the limit of"]);
     let json = fixture.genesis();
-    fixture
-        .import(&json)
-        .fails(3, &["genesis.json", "invalid block"]);
+    fixture.import(&json).fails(
+        3,
+        &[
+            "genesis.json: it is JSON",
+            "blocks were expected",
+            "help: name a file of blocks",
+        ],
+    );
     let empty = fixture.write("empty.rlp", b"");
     fixture
         .import(&empty)

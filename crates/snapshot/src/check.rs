@@ -80,10 +80,15 @@ impl CheckReport {
     /// Maximum number of descriptions in `damage`.
     pub const DAMAGE_MAX: usize = 1000;
 
-    /// Adds a description of damage, or only counts it if there are enough.
+    /// Adds a description of damage, or only counts it if there are enough. One that is there already
+    /// is not added: several checks may meet the same damage.
     pub fn damage(&mut self, what: impl ToString) {
+        let what = what.to_string();
+        if self.damage.contains(&what) {
+            return;
+        }
         match self.damage.len() < Self::DAMAGE_MAX {
-            true => self.damage.push(what.to_string()),
+            true => self.damage.push(what),
             false => self.more_damage += 1,
         }
     }

@@ -224,8 +224,10 @@ fn a_file_of_lists_that_does_not_fit_is_refused() {
     let said = || with_lists(dir.path()).unwrap_err().to_string();
     made.write(dir.path(), [2, 1].into_iter());
     let expected = format!(
-        "lists: it has an access list for block {}, which is not among the blocks",
-        made.id(1)
+        "lists: its next access list is that of block {}, and the blocks have block {}: the lists are of \
+         other blocks",
+        made.id(1),
+        made.id(3)
     );
     assert!(said().ends_with(&expected), "{}", said());
 

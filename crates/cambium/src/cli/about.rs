@@ -7,10 +7,11 @@ use super::{
     },
     config::{Config, SettingValue},
     error::Failure,
+    files,
     output::{Report, Table},
 };
 use cambium::FORMATS;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::generate;
 use clap_mangen::Man;
 use serde_json::{Map, Value, json};
@@ -37,7 +38,7 @@ fn features() -> Vec<&'static str> {
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Report {
     let mut script = Vec::new();
-    generate(args.shell, &mut Args::command(), "cambium", &mut script);
+    generate(args.shell, &mut Args::commands(), "cambium", &mut script);
     let script = String::from_utf8_lossy(&script).trim_end().to_owned();
     let json = json!({ "shell": args.shell.to_string(), "script": script });
     Report::new(script, json)
@@ -46,12 +47,12 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Report {
 /// Prints the manual page of the program, or writes those of all commands to a directory.
 pub(crate) fn man(args: &ManArgs) -> Result<Report, Failure> {
     let Some(dir) = &args.out else {
-        let page = page(Args::command());
+        let page = page(Args::commands());
         let json = json!({ "page": page });
         return Ok(Report::new(page, json));
     };
-    fs::create_dir_all(dir).map_err(Failure::io(dir, "made"))?;
-    let mut program = Args::command().disable_help_subcommand(true);
+    files::make_directory(dir)?;
+    let mut program = Args::commands().disable_help_subcommand(true);
     program.build();
     let mut files = Vec::new();
     let mut commands = vec![program];

@@ -21,6 +21,7 @@ pub(crate) fn bal(args: &BalArgs, out: &Output) -> Result<Report, Failure> {
     let list = chain.access_list(number)?;
     let found = Found {
         id,
+        is_first: id == chain.db().genesis(),
         kept: chain.kept_access_list(number)?.is_some(),
         counts: list.counts(),
         items_max: header
@@ -36,6 +37,8 @@ struct Found {
     id: BlockId,
     list: AccessList,
     kept: bool,
+    /// Whether the block is the first of the database.
+    is_first: bool,
     counts: AccessListCounts,
     items_max: Option<u64>,
     sizes: AccessListSizes,
@@ -74,6 +77,9 @@ impl Found {
         let (counts, sizes) = (&self.counts, &self.sizes);
         let from = match self.kept {
             true => "stored with the block",
+            false if self.is_first => {
+                "empty: the first block of the database is made, not executed"
+            }
             false => "computed by executing the block again: its header has no hash of a list",
         };
         let items = match self.items_max {

@@ -26,10 +26,9 @@ use toml::de::{DeTable, DeValue};
 
 /// What the help says on configuration files.
 pub(crate) const CONFIG_HELP: &str = "\
-Configuration:
-  --config FILE, or CAMBIUM_CONFIG, names a file in TOML with values of options: memory = \"8G\" for all
-  commands, and threads = 8 in a table [import] for that command. The command line and the environment
-  come first. `cambium config` prints what is in effect.";
+Configuration: --config FILE, or CAMBIUM_CONFIG, names a file in TOML with values of options: memory =
+\"8G\" for all commands, and threads = 8 in a table [import] for that command. The command line and the
+environment come first. `cambium config` prints what a file and the environment set.";
 
 /// Options that no file can have.
 const NOT_IN_FILES: [&str; 3] = ["help", "version", "config"];

@@ -14,7 +14,10 @@ use cambium::{
     RepairProgress, RepairReport, Stats,
 };
 use serde_json::{Value, json};
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, path::Path};
+
+/// Number of places of damage that are printed for people.
+const DAMAGE_SHOWN: usize = 20;
 
 /// Number of parts of the state that a check reports.
 const STATE_PARTS: u64 = 256;
@@ -219,15 +222,26 @@ fn checked(report: &CheckReport, snapshot: BlockId) -> Report {
     let mut text = if sound {
         "The database is sound: all roots match the stored data.".to_owned()
     } else {
-        let number = count(report.damage.len() as u64 + report.more_damage);
-        let mut damage = report.damage.join("\n  ");
-        if report.more_damage > 0 {
-            damage.push_str(&format!("\n  and {} more", count(report.more_damage)));
+        let number = report.damage.len() as u64 + report.more_damage;
+        let shown = report.damage.iter().take(DAMAGE_SHOWN);
+        // What to do is said once, below.
+        let shown = shown.map(|damage| {
+            damage
+                .split("; `cambium db repair`")
+                .next()
+                .unwrap_or(damage)
+        });
+        let mut damage = shown.collect::<Vec<_>>().join("\n  ");
+        let more = number.saturating_sub(DAMAGE_SHOWN as u64);
+        if more > 0 {
+            damage.push_str(&format!("\n  and {} more: see --json", count(more)));
         }
+        let places = if number == 1 { "place" } else { "places" };
         format!(
-            "The database is DAMAGED in {number} places:\n  {damage}\n\
+            "The database is DAMAGED in {} {places}:\n  {damage}\n\
              `cambium db repair --dry-run` shows what can be restored, and what must be imported \
-             again. Data read:"
+             again. Data read:",
+            count(number)
         )
     };
     text.push_str(&format!("\n{table}"));
@@ -253,6 +267,10 @@ fn checked(report: &CheckReport, snapshot: BlockId) -> Report {
 
 pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure> {
     let (from, to) = (open::disk_to_read(&args.db)?, open::disk(&args.to));
+    refuse_inside(&args.to, &args.db.datadir)?;
+    if args.to.is_file() {
+        return Err(Failure::NoDirectory(args.to.clone()));
+    }
     let bar = out.bar(0, "{spinner} {msg}");
     let options = open::options(&args.db);
     let mut progress = |sizes: &BackupSizes| {
@@ -296,6 +314,25 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
             "copied_bytes": sizes.copied_bytes,
         }),
     ))
+}
+
+/// Refuses a copy in the directory of the database itself.
+fn refuse_inside(copy: &Path, datadir: &Path) -> Result<(), Failure> {
+    let Ok(datadir) = datadir.canonicalize() else {
+        return Ok(());
+    };
+    // The copy itself need not be there yet.
+    let there = copy
+        .ancestors()
+        .map(|dir| match dir.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => dir,
+        });
+    let found = there.filter_map(|dir| dir.canonicalize().ok()).next();
+    match found.is_some_and(|dir| dir.starts_with(&datadir)) {
+        true => Err(Failure::BackupInside(copy.to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// The blocks of a history that was copied.

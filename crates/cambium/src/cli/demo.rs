@@ -3,7 +3,7 @@
 
 use super::{
     args::workload::DemoArgs,
-    error::Failure,
+    error::{Failure, WITNESS},
     import,
     output::{Output, Report, Table, bytes, count, quantity},
     proof::stateless_table,
@@ -150,8 +150,8 @@ fn execute_from_witness(chain: &Chain, head: BlockId, out: &Output) -> Result<Va
     out.say("4. Execute the last block again from its witness, without the database.")?;
     let witness = chain.witness(head.number)?;
     let json = witness.to_json(WitnessForm::Own).to_string();
-    let witness = BlockWitness::from_json(&json, None)
-        .map_err(Failure::no_json("memory".into(), "witness"))?;
+    let witness =
+        BlockWitness::from_json(&json, None).map_err(Failure::no_json("memory".into(), WITNESS))?;
     let parent = chain.block(head.number - 1)?.header.hash_slow();
     let report = witness.execute(&StatelessRules {
         parent: Some(parent),

@@ -32,6 +32,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Kinds of JSON that commands read.
+pub(crate) const ACCOUNT_PROOF: &str = "account proof";
+pub(crate) const RANGE_PROOF: &str = "proof of a range";
+pub(crate) const ENTRY_PROOF: &str = "proof of entries";
+pub(crate) const WITNESS: &str = "witness";
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -100,6 +106,10 @@ pub(crate) enum Failure {
         what: &'static str,
         source: io::Error,
     },
+    #[error("{} is a file, and a directory was expected", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("{} is in the database's own directory", .0.display())]
+    BackupInside(PathBuf),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
     #[error("block {0} is on a branch that is not canonical")]
@@ -232,6 +242,8 @@ impl Failure {
             | Self::BadLine { .. }
             | Self::Empty { .. }
             | Self::Exists(_)
+            | Self::NoDirectory(_)
+            | Self::BackupInside(_)
             | Self::OtherThings { .. }
             | Self::DemoExists(_)
             | Self::NotCanonical(_)
@@ -246,10 +258,16 @@ impl Failure {
     pub(crate) fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Import { error, .. } => import_advice(error),
-            Self::Chain(error) => database_advice(error),
+            Self::Chain(error) => match **error {
+                ChainError::File(_) => import_advice(error),
+                _ => database_advice(error),
+            },
+            Self::NoSuchJson { what, .. } | Self::Empty { what, .. } => made_by(what),
             Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
             Self::AStore(_) => Some("use the commands of `cambium kv`"),
-            Self::OtherThings { .. } => Some("name a directory that is empty or does not exist"),
+            Self::NoDirectory(_) | Self::BackupInside(_) | Self::OtherThings { .. } => {
+                Some("name a directory that is empty or does not exist")
+            }
             Self::NotCanonical(_) => {
                 Some("`cambium set-head HASH` makes it so; `cambium db branches` lists branches")
             }
@@ -262,6 +280,9 @@ impl Failure {
     }
 }
 
+const FILE_OF_BLOCKS: &str = "name a file of blocks: RLP as `cambium export` and `geth export` write it, plain or gzipped, or \
+                              era1";
+
 fn import_advice(error: &ChainError) -> Option<&'static str> {
     match error {
         ChainError::Block { fault, .. } if matches!(**fault, BlockFault::UnknownParent(_)) => Some(
@@ -271,11 +292,19 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
         ChainError::Block { .. } => Some(
             "get the block from another source; the import continues after the database's head",
         ),
+        ChainError::File(FileError::Malformed { place, .. } | FileError::TooLong { place, .. })
+            if place.index == 0 && place.item == "block" =>
+        {
+            Some(FILE_OF_BLOCKS)
+        }
+        ChainError::File(FileError::BadFile { .. }) => Some(FILE_OF_BLOCKS),
+        ChainError::File(FileError::Malformed { place, .. }) if place.item != "block" => {
+            Some("name a file of access lists, as `cambium export --access-lists FILE` writes it")
+        }
         ChainError::File(
             FileError::CutShort { .. }
             | FileError::TooLong { .. }
             | FileError::Malformed { .. }
-            | FileError::BadFile { .. }
             | FileError::Read { .. },
         ) => Some("get the file again and run the same command: the import continues at the head"),
         ChainError::File(FileError::OtherBlocks { .. }) => {
@@ -357,6 +386,22 @@ fn file_exit(error: &FileError) -> Exit {
         | FileError::OtherBlocks { .. }
         | FileError::Write { .. } => Exit::CouldNotBeDone,
     }
+}
+
+/// What makes the JSON that was expected.
+fn made_by(what: &str) -> Option<&'static str> {
+    Some(match what {
+        ACCOUNT_PROOF => {
+            "`cambium prove` prints one; `cambium verify-range` and `cambium kv verify` read proofs of \
+             ranges, and of entries"
+        }
+        RANGE_PROOF => {
+            "`cambium prove-range` prints one; `cambium verify` reads proofs of accounts"
+        }
+        ENTRY_PROOF => "`cambium kv prove` prints one; `cambium verify` reads proofs of accounts",
+        WITNESS => "`cambium witness` prints one, and so do clients by debug_executionWitness",
+        _ => return None,
+    })
 }
 
 /// Prints a failure: the message, and advice.

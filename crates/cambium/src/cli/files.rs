@@ -1,10 +1,12 @@
 //! Files that commands read and write, where `-` stands for standard input or output.
 
 use super::error::Failure;
-use cambium::{AccessListWriter, Bytes, ChainWriter, FileError, InputFile};
+use cambium::{
+    AccessListReader, AccessListWriter, BlockSource, Bytes, ChainWriter, FileError, InputFile,
+};
 use serde_json::value::RawValue;
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufRead, BufReader, IsTerminal, Read},
     os::fd::AsFd,
     path::Path,
@@ -76,12 +78,47 @@ pub(crate) fn input(file: &Path) -> Result<InputFile, FileError> {
     }
 }
 
+/// Opens a file of blocks, which must not be empty.
+pub(crate) fn blocks_of(file: &Path) -> Result<BlockSource, FileError> {
+    let source = BlockSource::of_file(input(file)?)?;
+    refuse_other_content(file, source.first_bytes(), "blocks were")?;
+    Ok(source)
+}
+
+/// Opens a file of access lists, which must not be empty.
+pub(crate) fn lists_of(file: &Path) -> Result<AccessListReader, FileError> {
+    let lists = AccessListReader::of_file(input(file)?)?;
+    refuse_other_content(file, lists.first_bytes(), "access lists were")?;
+    Ok(lists)
+}
+
+/// Refuses an empty file, and one that begins as JSON does, which RLP of a list does not.
+fn refuse_other_content(file: &Path, first: &[u8], expected: &str) -> Result<(), FileError> {
+    let what = match first {
+        [] => format!("it is empty, and {expected} expected"),
+        [b'{' | b'[', ..] => format!("it is JSON, and {expected} expected, in RLP"),
+        _ => return Ok(()),
+    };
+    Err(FileError::BadFile {
+        file: input_name(file).into(),
+        what,
+    })
+}
+
 fn standard_output() -> Result<File, FileError> {
     let standard = io::stdout().as_fd().try_clone_to_owned();
     standard.map(File::from).map_err(|source| FileError::Open {
         file: STANDARD_OUTPUT.into(),
         source,
     })
+}
+
+/// Makes a directory, unless there is one.
+pub(crate) fn make_directory(dir: &Path) -> Result<(), Failure> {
+    match dir.is_file() {
+        true => Err(Failure::NoDirectory(dir.to_owned())),
+        false => fs::create_dir_all(dir).map_err(Failure::io(dir, "made")),
+    }
 }
 
 /// Creates a file of blocks.

@@ -9,9 +9,8 @@ use super::{
     signals::Stop,
 };
 use cambium::{
-    AccessListReader, BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind,
-    FileError, Follower, ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock,
-    StateError, WithAccessLists,
+    BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind, FileError, Follower,
+    ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock, StateError, WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -186,7 +185,7 @@ pub(crate) fn import_files(
     let summary = match access_lists {
         None => chain.import(blocks, &mut progress),
         Some(lists) => {
-            let lists = AccessListReader::of_file(files::input(lists)?)?;
+            let lists = files::lists_of(lists)?;
             chain.import(WithAccessLists::new(blocks, lists)?, &mut progress)
         }
     };
@@ -274,7 +273,7 @@ impl Iterator for Files {
             }
             let file = self.waiting.pop_front()?;
             (self.name, self.blocks) = (files::input_name(&file), 0);
-            match files::input(&file).and_then(BlockSource::of_file) {
+            match files::blocks_of(&file) {
                 Ok(source) => self.current = Some(source),
                 Err(error) => {
                     self.waiting.clear();

@@ -9,7 +9,7 @@ use super::{
             KvWriteArgs, commitment_named, parse_key, parse_value,
         },
     },
-    error::Failure,
+    error::{ENTRY_PROOF, Failure},
     files, open,
     output::{Output, Report, Table, count},
 };
@@ -115,10 +115,21 @@ fn begin(args: &KvReadArgs, out: &Output) -> Result<(Store, Transaction), Failur
         None => args.commit,
     };
     let transaction = match number {
-        Some(number) => store.begin_at(number)?,
+        Some(number) => at_commit(&store, number)?,
         None => store.begin()?,
     };
     Ok((store, transaction))
+}
+
+/// A transaction at a commit.
+fn at_commit(store: &Store, number: u64) -> Result<Transaction, Failure> {
+    let newest = store.newest()?.number();
+    match number > newest {
+        true => Err(Failure::NoValue {
+            why: format!("no commit {number}: the newest is {newest}"),
+        }),
+        false => Ok(store.begin_at(number)?),
+    }
 }
 
 fn init(args: &KvInitArgs) -> Result<Report, Failure> {
@@ -127,7 +138,10 @@ fn init(args: &KvInitArgs) -> Result<Report, Failure> {
         merge_interval_commits: args.merge_interval,
         ..options(&args.db)
     };
-    open::refuse_other_things(&args.db.datadir)?;
+    if !open::exists(&args.db)? {
+        open::refuse_other_things(&args.db.datadir)?;
+        files::make_directory(&args.db.datadir)?;
+    }
     let store = Store::create(open::disk(&args.db.datadir), options)?;
     let commit = store.newest()?;
     let mut json = of_commit(&commit);
@@ -260,9 +274,8 @@ fn prove(args: &KvProveArgs, out: &Output) -> Result<Report, Failure> {
 
 fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let given: JsonProof = files::read_json(&args.proof, "proof of entries", |text| {
-        serde_json::from_str(text)
-    })?;
+    let given: JsonProof =
+        files::read_json(&args.proof, ENTRY_PROOF, |text| serde_json::from_str(text))?;
     let fails = |why: String| Failure::BadEntries { root, why };
     let commitment = commitment_named(&given.commitment)
         .ok_or_else(|| fails(format!("the commitment {:?} is unknown", given.commitment)))?;
@@ -319,7 +332,7 @@ fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
 fn root(args: &KvRootArgs, out: &Output) -> Result<Report, Failure> {
     let store = open_to_read(&args.db, out)?;
     let commit = match args.commit {
-        Some(number) => store.begin_at(number)?.snapshot(),
+        Some(number) => at_commit(&store, number)?.snapshot(),
         None => store.newest()?,
     };
     Ok(Report::new(commit.root.to_string(), of_commit(&commit)))
@@ -346,6 +359,10 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
             continue;
         }
         match line.split_once(['\t', ' ']) {
+            Some(("", _)) => {
+                let why = "it begins with a space or a tab: a line has a key, a tab or a space, and a value";
+                return Err(bad(why.to_owned()));
+            }
             Some((key, value)) => {
                 let key = parse_key(key).map_err(bad)?;
                 if value == "@-" {

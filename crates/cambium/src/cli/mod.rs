@@ -77,6 +77,13 @@ fn print_usage(error: &clap::Error, arguments: &[OsString], out: &Output) -> Exi
     if error.exit_code() == 0 {
         return Exit::Done;
     }
+    if error.kind() == ErrorKind::MissingRequiredArgument
+        && error.to_string().contains("--datadir <DIR>\n")
+    {
+        out.note(
+            "CAMBIUM_DATADIR, or datadir in a configuration file, stands for --datadir as well",
+        );
+    }
     if let Some((name, value)) = from_environment(error, arguments) {
         out.note(format_args!("{name}={value} is set in the environment"));
     }

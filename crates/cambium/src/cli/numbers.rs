@@ -19,9 +19,9 @@ use std::{
 /// What the help says on numbers.
 pub(crate) const NUMBERS_HELP: &str = "\
 Numbers:
-  1000, 0x3e8            counts, gas and blocks; 4k, 2M, 1G and 1T are powers of ten (1M is 1,000,000),
-                         4Ki, 2Mi, 1Gi and 1Ti powers of two
-  512M, 4G, 4GiB         sizes of memory and files: powers of two (1M is 1,048,576 bytes)";
+  1000, 0x3e8      counts, gas and blocks; 4k, 2M, 1G and 1T are powers of ten (1M is 1,000,000),
+                   4Ki, 2Mi, 1Gi and 1Ti powers of two
+  512M, 4G, 4GiB   sizes of memory and files: powers of two (1M is 1,048,576 bytes)";
 
 /// Minimum memory for opening a database, in bytes.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
@@ -194,6 +194,7 @@ impl fmt::Display for Allowed {
         let (min, max) = (*self.range.start(), *self.range.end());
         match self.unit {
             Unit::Bytes => write!(f, "between {} and {}", size(min), size(max)),
+            Unit::Count if min > 0 && max == u64::MAX => write!(f, "at least {min}"),
             Unit::Count if min == 0 => write!(f, "at most {max}"),
             Unit::Count => write!(f, "between {min} and {max}"),
         }

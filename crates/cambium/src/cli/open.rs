@@ -90,7 +90,7 @@ pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
 
 /// As [`db_to_write`], for the database of a chain.
 pub(crate) fn chain_to_write(args: &WriteArgs, out: &Output) -> Result<Chain, Failure> {
-    Ok(Chain::of(db_to_write(args, out)?)?)
+    Ok(Chain::of(state_to_write(args, out)?)?)
 }
 
 /// Opens a database for writing, whether or not it is a chain's.
@@ -133,7 +133,7 @@ pub(crate) fn disk_to_read(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
 
 /// As [`db_to_read`], for the database of a chain.
 pub(crate) fn chain_to_read(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
-    Ok(Chain::of(db_to_read(args, out)?)?)
+    Ok(Chain::of(state_to_read(args, out)?)?)
 }
 
 fn opened(found: Result<(Db, Recovery), StateError>, out: &Output) -> Result<Db, Failure> {

@@ -2,7 +2,7 @@
 
 use super::{
     args::proof::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
-    error::Failure,
+    error::{ACCOUNT_PROOF, Failure, WITNESS},
     files, history,
     layered_proof::{self, LayeredAccountProof},
     open,
@@ -32,7 +32,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
     let proof = files::read_json(
         &args.proof,
-        "account proof",
+        ACCOUNT_PROOF,
         |text| match serde_json::from_str::<Kind>(text)?.commitment {
             None => serde_json::from_str(text).map(AnyProof::Mpt),
             Some(_) => serde_json::from_str(text).map(AnyProof::Layered),
@@ -92,7 +92,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
     ];
     files::refuse_two_standard(given.into_iter().flatten().map(PathBuf::as_path))?;
     let block = args.block.as_deref().map(files::read_block).transpose()?;
-    let witness = files::read_json(&args.witness, "witness", |text| {
+    let witness = files::read_json(&args.witness, WITNESS, |text| {
         BlockWitness::from_json(text, block.clone())
     })?;
     let spec = fork_rules(&args.rules)?;

@@ -2,7 +2,7 @@
 
 use super::{
     args::proof::{ProveRangeArgs, VerifyArgs},
-    error::Failure,
+    error::{Failure, RANGE_PROOF},
     files, history, open,
     output::{Output, Report, Table, count, quantity},
 };
@@ -88,9 +88,8 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof: RangeProof = files::read_json(&args.proof, "proof of a range", |text| {
-        serde_json::from_str(text)
-    })?;
+    let proof: RangeProof =
+        files::read_json(&args.proof, RANGE_PROOF, |text| serde_json::from_str(text))?;
     let fails = |why: String| Failure::Range { root, why };
     let range = proof.range();
     if range.first > range.last {

@@ -4,6 +4,7 @@ use super::{
     args::workload::WorkloadArgs,
     chain::{INIT_BAR, init_progress, refuse_to_overwrite},
     error::Failure,
+    files,
     output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
@@ -120,7 +121,7 @@ pub(crate) fn generate(
     for file in [&genesis, &chain_file].into_iter().chain(&lists_file) {
         refuse_to_overwrite(file, how.force)?;
     }
-    fs::create_dir_all(dir).map_err(Failure::io(dir, "made"))?;
+    files::make_directory(dir)?;
     let scratch = tempfile::Builder::new()
         .prefix(".cambium-workload-")
         .tempdir_in(dir)

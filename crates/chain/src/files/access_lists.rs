@@ -73,7 +73,10 @@ impl AccessListWriter {
 ///
 /// After an error the iterator ends.
 #[derive(Debug)]
-pub struct AccessListReader(ChainReader);
+pub struct AccessListReader {
+    items: ChainReader,
+    first_bytes: Vec<u8>,
+}
 
 impl AccessListReader {
     /// Opens `path`, recognizing gzip by its magic number.
@@ -92,9 +95,18 @@ impl AccessListReader {
     /// If the file can't be read.
     pub fn of_file(file: InputFile) -> Result<Self, FileError> {
         let opened = opened(file)?;
-        opened.refuse_empty("access lists were")?;
+        let first_bytes = opened.magic.clone();
         let number = |record: &[u8]| Some(decode(record)?.0.number);
-        Ok(Self(ChainReader::of_items("access list", number, opened)))
+        Ok(Self {
+            items: ChainReader::of_items("access list", number, opened),
+            first_bytes,
+        })
+    }
+
+    /// The first two bytes of the file, or fewer if it is shorter: none of an empty file, which has no
+    /// list and no error.
+    pub fn first_bytes(&self) -> &[u8] {
+        &self.first_bytes
     }
 }
 
@@ -102,14 +114,14 @@ impl Iterator for AccessListReader {
     type Item = Result<(BlockId, Bytes), FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let record = self.0.next()?;
+        let record = self.items.next()?;
         let list = record.and_then(|record| {
             let what = || "not the number, hash and access list of a block".to_owned();
             let (id, list) = decode(&record.rlp).ok_or_else(|| record.malformed(what()))?;
             Ok((id, record.rlp.slice_ref(list)))
         });
         if list.is_err() {
-            self.0.end();
+            self.items.end();
         }
         Some(list)
     }
@@ -187,7 +199,7 @@ impl<I> WithAccessLists<I> {
         match is_late {
             false => Ok(None),
             true => Err(FileError::OtherBlocks {
-                file: self.lists.0.file_name(),
+                file: self.lists.items.file_name(),
                 list,
                 block: BlockId::new(self.number_max, hash),
             }),
@@ -199,7 +211,7 @@ impl<I> WithAccessLists<I> {
         match self.next.take()? {
             Err(error) => Some(error),
             Ok((id, _)) => (id.number <= self.number_max).then(|| FileError::BadFile {
-                file: self.lists.0.file_name(),
+                file: self.lists.items.file_name(),
                 what: format!(
                     "it has an access list for block {id}, which is not among the blocks"
                 ),

@@ -103,17 +103,6 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Fails if there is nothing in the file, where something is `expected`.
-    pub(super) fn refuse_empty(&self, expected: &str) -> Result<(), FileError> {
-        match self.magic.is_empty() {
-            false => Ok(()),
-            true => Err(FileError::BadFile {
-                file: self.name.clone(),
-                what: format!("it is empty, and {expected} expected"),
-            }),
-        }
-    }
-
     /// Bytes to read before `file`.
     pub(super) fn unread(&self) -> Vec<u8> {
         if self.is_pipe {

@@ -25,6 +25,7 @@ pub enum FileKind {
 #[derive(Debug)]
 pub struct BlockSource {
     kind: FileKind,
+    first_bytes: Vec<u8>,
     reader: Reader,
 }
 
@@ -51,11 +52,12 @@ impl BlockSource {
     /// If the file can't be read, or is an era1 file with a bad index.
     pub fn of_file(file: InputFile) -> Result<Self, FileError> {
         let opened = opened(file)?;
-        opened.refuse_empty("blocks were")?;
+        let first_bytes = opened.magic.clone();
         if opened.magic == ERA1_MAGIC {
             let reader = Reader::Era1(Box::new(Era1Reader::from_opened(opened)?));
             return Ok(Self {
                 kind: FileKind::Era1,
+                first_bytes,
                 reader,
             });
         }
@@ -67,8 +69,15 @@ impl BlockSource {
         };
         Ok(Self {
             kind,
+            first_bytes,
             reader: Reader::Rlp(reader),
         })
+    }
+
+    /// The first two bytes of the file, or fewer if it is shorter: none of an empty file, which has no
+    /// block and no error.
+    pub fn first_bytes(&self) -> &[u8] {
+        &self.first_bytes
     }
 
     /// Format of the file.

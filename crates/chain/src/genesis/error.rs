@@ -78,6 +78,8 @@ fn not_json(error: &serde_json::Error) -> &'static str {
     match () {
         () if error.is_syntax() && at_start => "a genesis file is JSON, and this is not: ",
         () if error.is_eof() && at_start => "it is empty, and a genesis file is JSON: ",
+        // Also where the error names a field, and is one of its own kind.
+        () if error.to_string().contains("EOF while parsing") => "it is cut short: ",
         () => "",
     }
 }

@@ -395,6 +395,9 @@ pub(crate) fn find_state(
     if let Some(read) = found.loaded {
         for (_, damage) in &found.damaged {
             let older = "an older checkpoint is used, with more of the log to replay";
+            let damage = damage.to_string();
+            // Nothing is lost with it.
+            let damage = damage.split("; ").next().unwrap_or(&damage);
             notes.push(format!("{damage}; {older}"));
         }
         return Ok(FoundState {

@@ -65,6 +65,20 @@ pub(crate) fn parse_address(text: &str) -> Result<Address, String> {
     }
 }
 
+/// Parses a hash or a path, and says what is wrong with it.
+pub(crate) fn parse_hash(text: &str) -> Result<B256, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    if let Some(other) = digits.chars().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(format!(
+            "a hash is hexadecimal, and {other:?} is not a digit of it"
+        ));
+    }
+    digits.parse().map_err(|_| {
+        let digits = digits.len();
+        format!("a hash has 32 bytes, which are 64 digits after 0x, and not {digits}")
+    })
+}
+
 /// Parses a slot: hex after `0x`, otherwise decimal. Unless it has 32 bytes of hex, proofs show it
 /// as a number.
 pub(crate) fn parse_slot(text: &str) -> Result<StorageKey, String> {

@@ -21,6 +21,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
+/// Heading of the options that all commands have.
+const ALL: &str = "Options of all commands";
+
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done
@@ -30,13 +33,11 @@ Exit codes:
   4  the database is damaged
   5  a proof or a witness does not hold
 
-JSON:
-  With --json a command prints exactly one object. What belongs to a chain (block numbers, gas, nonces,
-  balances, values of slots, hashes) is hexadecimal, as in Ethereum's JSON-RPC. Counts, bytes, seconds and
-  rates are numbers. A failure is an object with error and exit_code.
+JSON: with --json a command prints exactly one object. What belongs to a chain (block numbers, gas,
+nonces, balances, values of slots, hashes) is hexadecimal, as in Ethereum's JSON-RPC. Counts, bytes,
+seconds and rates are numbers. A failure is an object with error and exit_code.
 
-Files:
-  - stands for standard input or output, wherever a command reads or writes a file.";
+Files: - stands for standard input or output, wherever a command reads or writes a file.";
 
 const ENVIRONMENT: &str = "\
 Environment:
@@ -73,18 +74,18 @@ fn long_version() -> String {
           propagate_version = true)]
 pub(crate) struct Args {
     /// Print exactly one JSON object on standard output, for machines
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = ALL)]
     pub(crate) json: bool,
     /// Print neither progress nor notes
-    #[arg(long, short = 'q', global = true)]
+    #[arg(long, short = 'q', global = true, help_heading = ALL)]
     pub(crate) quiet: bool,
     /// Print what the engine does to standard error: error, warn, info, debug or trace, for all or
     /// for single modules (warn,cambium_state=debug)
     #[arg(long, value_name = "LEVELS", global = true, env = "CAMBIUM_LOG", default_value = "warn",
-          value_parser = parse_levels)]
+          value_parser = parse_levels, help_heading = ALL)]
     pub(crate) log: Levels,
     /// File of values of options, in TOML
-    #[arg(long, value_name = "FILE", global = true, env = "CAMBIUM_CONFIG")]
+    #[arg(long, value_name = "FILE", global = true, env = "CAMBIUM_CONFIG", help_heading = ALL)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -160,9 +161,16 @@ pub(crate) enum Command {
 
 impl Args {
     /// The command line. What looks like a negative number is a value, so that its option says what is
-    /// allowed.
+    /// allowed. Paragraphs of help texts are one line each, for terminals of any width.
     pub(crate) fn commands() -> clap::Command {
         fn with_numbers(command: clap::Command) -> clap::Command {
+            let help = command
+                .get_after_help()
+                .map(|text| unwrapped(&text.to_string()));
+            let command = match help {
+                Some(help) => command.after_help(help),
+                None => command,
+            };
             command
                 .mut_args(|option| match option.get_action().takes_values() {
                     true => option.allow_negative_numbers(true),
@@ -177,6 +185,22 @@ impl Args {
     pub(crate) fn version() -> String {
         long_version()
     }
+}
+
+/// Joins the lines of paragraphs. Indented lines, and those after a colon, stay as they are.
+fn unwrapped(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    let mut last = "";
+    for (index, line) in text.lines().enumerate() {
+        let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ');
+        let goes_on = is_text(line) && is_text(last) && !last.ends_with(':');
+        if index > 0 {
+            joined.push(if goes_on { ' ' } else { '\n' });
+        }
+        joined.push_str(line);
+        last = line;
+    }
+    joined
 }
 
 /// Levels of the log that the command line names.
@@ -203,5 +227,25 @@ mod tests {
     #[test]
     fn the_arguments_contradict_each_other_nowhere() {
         Args::commands().debug_assert();
+    }
+
+    #[test]
+    fn paragraphs_of_help_are_wrapped_for_the_terminal_alone() {
+        let text = "One\ntwo.\n\nThree:\n  four\n  five\nsix:\nseven\neight";
+        let expected = "One two.\n\nThree:\n  four\n  five\nsix:\nseven eight";
+        assert_eq!(unwrapped(text), expected);
+        let narrow = Args::commands().term_width(60).render_long_help();
+        let narrow = narrow.to_string();
+        let lines = narrow.lines().filter(|line| line.len() > 60);
+        assert_eq!(lines.collect::<Vec<_>>(), Vec::<&str>::new());
+        // Whole but for the last line of each paragraph.
+        let words = "A failure is an object with error and exit_code.";
+        assert!(
+            narrow
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+                .contains(words)
+        );
     }
 }

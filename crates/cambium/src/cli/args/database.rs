@@ -1,19 +1,31 @@
 //! Arguments that name a database, and how it is opened.
 
 use super::super::numbers::{parse_count, parse_file_size, parse_memory};
-use clap::Args as ClapArgs;
+use clap::{
+    Args as ClapArgs,
+    builder::{PathBufValueParser, TypedValueParser},
+};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DbArgs {
     /// Directory of the database
-    #[arg(long, short = 'd', value_name = "DIR", env = "CAMBIUM_DATADIR")]
+    #[arg(long, short = 'd', value_name = "DIR", env = "CAMBIUM_DATADIR",
+          value_parser = PathBufValueParser::new().try_map(directory))]
     pub(crate) datadir: PathBuf,
     /// Memory for caches and recent blocks together: 512M, 4G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_memory)]
     pub(crate) memory: u64,
     #[command(flatten)]
     pub(crate) files: FileArgs,
+}
+
+/// Refuses a file as a directory.
+fn directory(path: PathBuf) -> Result<PathBuf, String> {
+    match path.is_file() {
+        true => Err("it is a file, and the directory of a database was expected".to_owned()),
+        false => Ok(path),
+    }
 }
 
 /// A database that the command writes to.

@@ -57,7 +57,9 @@ impl FromStr for HistoryMode {
                 archive: kind == "archive",
                 blocks,
             }),
-            _ => Err("none of none, flat, archive, flat=BLOCKS and archive=BLOCKS".to_owned()),
+            _ => {
+                Err("the kinds are none, flat, archive, flat=BLOCKS and archive=BLOCKS".to_owned())
+            }
         }
     }
 }

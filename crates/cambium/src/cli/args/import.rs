@@ -50,14 +50,16 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT, value_parser = count_in::<usize>(0..=READ_AHEAD_MAX))]
     pub(crate) read_ahead: usize,
     /// Keep old states: none, flat or archive, or flat=BLOCKS or archive=BLOCKS for the newest of them
-    /// alone, which the history remembers. A history that is not there yet begins at the head, and `cambium history build` adds
-    /// older blocks [default: go on with the history that is there]
+    /// alone, which the history remembers. A history that is not there yet begins at the head, and
+    /// `cambium history build` adds older blocks [default: go on with the history that is there]
     ///
     /// none: none but those that the block log still has, which keeps 1,024 blocks unless --keep-blocks
     /// says how many. A history that is there is left behind.
+    ///
     /// flat: the values of accounts and slots at any block.
+    ///
     /// archive: these, and the nodes of the tries, so that any block's state is proved.
-    #[arg(long, value_name = "KIND", verbatim_doc_comment)]
+    #[arg(long, value_name = "KIND")]
     pub(crate) history: Option<HistoryMode>,
     #[command(flatten)]
     pub(crate) nodes: NodesArgs,

@@ -2,6 +2,7 @@
 
 use super::{
     super::numbers::{count_in, parse_count},
+    accounts::parse_hash,
     database::DbArgs,
 };
 use cambium::{
@@ -24,7 +25,7 @@ Keys:
 Values:
   0x and hexadecimal digits     bytes
   @FILE                         the content of a file, 16 MiB at most; @- of standard input
-  anything else                 the text itself; put -- before the entries if one begins with a hyphen
+  anything else                 the text itself (after -- if one begins with a hyphen)
 
 Each put, delete and load is a commit: durable when the command returns, with a number and a root. An
 empty store is commit 0. A proof is verified with the root alone, without the store.
@@ -122,7 +123,7 @@ pub(crate) struct KvReadArgs {
     #[arg(long, value_name = "N", conflicts_with = "root", value_parser = parse_count::<u64>)]
     pub(crate) commit: Option<u64>,
     /// Root of the commit, of several the newest
-    #[arg(long, value_name = "ROOT")]
+    #[arg(long, value_name = "ROOT", value_parser = parse_hash)]
     pub(crate) root: Option<B256>,
 }
 
@@ -199,7 +200,7 @@ pub(crate) struct KvVerifyArgs {
     #[arg(value_name = "PROOF.json")]
     pub(crate) proof: PathBuf,
     /// Root of a trusted commit
-    #[arg(long)]
+    #[arg(long, value_parser = parse_hash)]
     pub(crate) root: B256,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     super::{block_ref::BlockRef, numbers::parse_count},
-    accounts::{StateArgs, parse_address, parse_slot},
+    accounts::{StateArgs, parse_address, parse_hash, parse_slot},
     database::DbArgs,
 };
 use cambium::{Address, B256, ChainSpec, STATELESS_GAS_LIMIT_MAX, StorageKey, WitnessForm};
@@ -42,10 +42,10 @@ pub(crate) struct ProveRangeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) account: Option<Address>,
     /// First path of the range
-    #[arg(long, value_name = "PATH", default_value_t = B256::ZERO)]
+    #[arg(long, value_name = "PATH", value_parser = parse_hash, default_value_t = B256::ZERO)]
     pub(crate) from: B256,
     /// Last path of the range, which belongs to it
-    #[arg(long, value_name = "PATH", default_value_t = B256::repeat_byte(0xff))]
+    #[arg(long, value_name = "PATH", value_parser = parse_hash, default_value_t = B256::repeat_byte(0xff))]
     pub(crate) to: B256,
     /// Largest number of accounts or slots
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_count::<NonZeroUsize>)]
@@ -60,7 +60,7 @@ pub(crate) struct VerifyArgs {
     #[arg(value_name = "PROOF.json")]
     pub(crate) proof: PathBuf,
     /// State root of a trusted block
-    #[arg(long)]
+    #[arg(long, value_parser = parse_hash)]
     pub(crate) root: B256,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct StatelessArgs {
     pub(crate) merge_interval: Option<NonZeroU64>,
     /// Hash of the block's parent. Without it, execution shows only that the block follows from the
     /// parent in its header, which may not exist
-    #[arg(long, value_name = "HASH")]
+    #[arg(long, value_name = "HASH", value_parser = parse_hash)]
     pub(crate) parent: Option<B256>,
     /// Reject blocks with a higher gas limit, which may take long to execute
     #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX, value_parser = parse_count::<u64>)]

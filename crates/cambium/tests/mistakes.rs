@@ -1,0 +1,460 @@
+//! Mistakes that people make: each message says what is wrong, where, and what to do.
+
+mod support;
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+use support::{Fixture, copy_dir};
+
+/// A chain, and whatever is mistaken for what.
+struct Desk {
+    fixture: Fixture,
+    /// Another chain.
+    other: Fixture,
+    proof: PathBuf,
+    range: PathBuf,
+    witness: PathBuf,
+    root: String,
+}
+
+fn desk() -> Desk {
+    let fixture = Fixture::generate_with(60, 4, 8, &["--access-lists"]);
+    fixture.import(&fixture.chain()).done();
+    let other = Fixture::generate_with(50, 2, 5, &["--access-lists"]);
+    let db = fixture.db();
+    let account = "0x70ce000000000000000000000000000000000000";
+    let proof = cambium!("prove", account, "0x1", "-d", db).done().stdout;
+    let range = cambium!("prove-range", "--limit", "5", "-d", db)
+        .done()
+        .stdout;
+    let witness = cambium!("witness", "2", "-d", db).done().stdout;
+    cambium!("kv", "init", "-d", fixture.path("store")).done();
+    fs::create_dir(fixture.path("papers")).unwrap();
+    fixture.write("papers/letter", b"Dear all");
+    let header = fixture.blocks()[3].decode().unwrap().header;
+    Desk {
+        other,
+        proof: fixture.write("proof.json", proof.as_bytes()),
+        range: fixture.write("range.json", range.as_bytes()),
+        witness: fixture.write("witness.json", witness.as_bytes()),
+        root: header.state_root.to_string(),
+        fixture,
+    }
+}
+
+/// Runs a command whose words are names of things on the desk, or themselves, and expects an exit code
+/// and words of the message.
+#[track_caller]
+fn fails(desk: &Desk, command: &str, code: i32, words: &[&str]) {
+    let fixture = &desk.fixture;
+    let args: Vec<OsString> = command
+        .split_whitespace()
+        .map(|word| match word {
+            "DB" => fixture.db().into(),
+            "GENESIS" => fixture.genesis().into(),
+            "CHAIN" => fixture.chain().into(),
+            "LISTS" => fixture.path("access-lists.rlp").into(),
+            "OTHER_GENESIS" => desk.other.genesis().into(),
+            "OTHER_CHAIN" => desk.other.chain().into(),
+            "OTHER_LISTS" => desk.other.path("access-lists.rlp").into(),
+            "STORE" => fixture.path("store").into(),
+            "PAPERS" => fixture.path("papers").into(),
+            "NOWHERE" => fixture.path("nowhere").into(),
+            "PROOF" => desk.proof.clone().into(),
+            "RANGE" => desk.range.clone().into(),
+            "WITNESS" => desk.witness.clone().into(),
+            "ROOT" => (&desk.root).into(),
+            "ONE" => format!("0x{:064}", 1).into(),
+            "TOKEN" => "0x70ce000000000000000000000000000000000000".into(),
+            word => word.into(),
+        })
+        .collect();
+    support::cambium(args).fails(code, words);
+}
+
+#[test]
+fn directories_of_other_things_are_told_apart() {
+    let desk = desk();
+    let fails = |command: &str, code, words: &[&str]| fails(&desk, command, code, words);
+    let expected = ["it is a file", "the directory of a database was expected"];
+    for command in [
+        "import -d GENESIS CHAIN",
+        "db check -d CHAIN",
+        "kv list -d PROOF",
+        "init --genesis GENESIS -d CHAIN",
+    ] {
+        fails(command, 2, &expected);
+    }
+    let none = [
+        "nowhere is not a Cambium database",
+        "help: create one with `cambium init",
+    ];
+    for command in [
+        "import -d NOWHERE CHAIN",
+        "get TOKEN -d NOWHERE",
+        "db check -d NOWHERE",
+        "unwind --to 1 -d NOWHERE",
+    ] {
+        fails(command, 1, &none);
+    }
+    fails(
+        "kv get alice -d NOWHERE",
+        1,
+        &["is not a key-value store", "cambium kv init"],
+    );
+    fails(
+        "import --genesis GENESIS -d PAPERS CHAIN",
+        1,
+        &[
+            "other things in it, such as letter",
+            "empty or does not exist",
+        ],
+    );
+    fails(
+        "kv init -d PAPERS",
+        1,
+        &["other things in it, such as letter"],
+    );
+    let store = [
+        "store is a key-value store, not the state of a chain",
+        "cambium kv",
+    ];
+    for command in [
+        "import -d STORE CHAIN",
+        "get TOKEN -d STORE",
+        "init --genesis GENESIS -d STORE",
+        "export x -d STORE",
+        "witness 1 -d STORE",
+        "bal 1 -d STORE",
+    ] {
+        fails(command, 1, &store);
+    }
+    fails(
+        "kv get alice -d DB",
+        1,
+        &["it is a chain's, and no key-value store"],
+    );
+    fails("kv init -d DB", 1, &["already holds a Cambium database"]);
+    fails("db backup PAPERS -d DB", 1, &["papers is not empty"]);
+    fails(
+        "db backup CHAIN -d DB",
+        1,
+        &["chain.rlp is a file, and a directory was expected"],
+    );
+    let inside = desk.fixture.db().join("copy");
+    cambium!("db", "backup", inside, "-d", desk.fixture.db())
+        .fails(1, &["in the database's own directory", "help:"]);
+    assert!(!inside.exists());
+    fails(
+        "workload --out CHAIN",
+        1,
+        &["chain.rlp is a file, and a directory was expected"],
+    );
+    fails(
+        "man --out CHAIN",
+        1,
+        &["chain.rlp is a file, and a directory was expected"],
+    );
+    // A directory that can't be made is no damage.
+    cambium!(
+        "init",
+        "--genesis",
+        desk.fixture.genesis(),
+        "-d",
+        "/proc/none"
+    )
+    .fails(1, &["/proc/none: can't be made"]);
+    // Nobody said which database.
+    fails("get TOKEN", 2, &["--datadir <DIR>", "CAMBIUM_DATADIR"]);
+}
+
+#[test]
+fn files_of_another_kind_are_named_with_what_was_expected() {
+    let desk = desk();
+    let fails = |command: &str, code, words: &[&str]| fails(&desk, command, code, words);
+    let blocks = "help: name a file of blocks";
+    fails(
+        "import -d DB GENESIS",
+        3,
+        &["genesis.json: it is JSON", blocks],
+    );
+    fails(
+        "import -d DB WITNESS",
+        3,
+        &["witness.json: it is JSON", blocks],
+    );
+    fails(
+        "import -d DB LISTS",
+        3,
+        &["access-lists.rlp: block at byte 0", blocks],
+    );
+    fails(
+        "import -d DB PAPERS",
+        1,
+        &["papers: can't be opened: is a directory"],
+    );
+    fails(
+        "import -d DB missing.rlp",
+        1,
+        &["missing.rlp: can't be read"],
+    );
+    fails(
+        "import -d DB --access-lists CHAIN CHAIN",
+        3,
+        &[
+            "chain.rlp: access list at byte 0",
+            "help: name a file of access lists",
+        ],
+    );
+    fails(
+        "import -d DB --access-lists GENESIS CHAIN",
+        3,
+        &["genesis.json: it is JSON, and access lists were expected"],
+    );
+    fails(
+        "import -d DB --genesis CHAIN CHAIN",
+        1,
+        &["chain.rlp: a genesis file is JSON, and this is not"],
+    );
+    fails(
+        "init -d NOWHERE --genesis PROOF",
+        1,
+        &["proof.json: has no field `alloc`"],
+    );
+    fails(
+        "init -d NOWHERE --genesis PAPERS",
+        1,
+        &["papers: Is a directory"],
+    );
+    fails(
+        "verify RANGE --root ROOT",
+        5,
+        &[
+            "range.json: not a valid account proof",
+            "help: `cambium prove` prints one",
+            "verify-range",
+        ],
+    );
+    fails(
+        "verify CHAIN --root ROOT",
+        5,
+        &["chain.rlp: not a valid account proof"],
+    );
+    fails(
+        "verify-range PROOF --root ROOT",
+        5,
+        &[
+            "proof.json: not a valid proof of a range",
+            "help: `cambium prove-range`",
+        ],
+    );
+    fails(
+        "kv verify PROOF --root ROOT",
+        5,
+        &[
+            "proof.json: not a valid proof of entries",
+            "help: `cambium kv prove`",
+        ],
+    );
+    fails(
+        "stateless PROOF --genesis GENESIS",
+        5,
+        &["proof.json: not a valid witness", "help: `cambium witness`"],
+    );
+    fails("verify PAPERS --root ROOT", 1, &["papers: can't be read"]);
+    fails(
+        "kv load WITNESS -d STORE",
+        1,
+        &["witness.json: line 2: it begins with a space"],
+    );
+    fails(
+        "--config GENESIS db stats -d DB",
+        2,
+        &["genesis.json: line 1: this is no TOML"],
+    );
+    let genesis = fs::read(desk.fixture.genesis()).unwrap();
+    let cut = desk.fixture.write("cut.json", &genesis[..100]);
+    cambium!("init", "--genesis", cut, "-d", desk.fixture.path("nowhere"))
+        .fails(1, &["cut.json: it is cut short", "line"]);
+}
+
+#[test]
+fn other_chains_and_wrong_values_are_named() {
+    let desk = desk();
+    let fails = |command: &str, code, words: &[&str]| fails(&desk, command, code, words);
+    fails(
+        "import -d DB OTHER_CHAIN",
+        1,
+        &[
+            "its parent 0x",
+            "is not in the database",
+            "help: import the file",
+        ],
+    );
+    fails(
+        "import -d DB --genesis OTHER_GENESIS CHAIN",
+        1,
+        &["the database is of the chain with genesis 0x"],
+    );
+    fails(
+        "import -d DB --access-lists OTHER_LISTS CHAIN",
+        1,
+        &["the lists are of other blocks"],
+    );
+    fails(
+        "verify PROOF --root ONE",
+        5,
+        &[
+            "the proof does not hold for state root 0x00",
+            "account 0x70cE",
+        ],
+    );
+    fails(
+        "verify PROOF --root 0x12",
+        2,
+        &["--root <ROOT>", "64 digits after 0x, and not 2"],
+    );
+    fails(
+        "verify PROOF --root alice",
+        2,
+        &["a hash is hexadecimal, and 'l'"],
+    );
+    fails(
+        "stateless WITNESS --genesis GENESIS --parent ONE",
+        5,
+        &["the block's parent is 0x"],
+    );
+    fails("stateless WITNESS --chain foo", 2, &["mainnet, sepolia"]);
+    fails(
+        "stateless WITNESS",
+        2,
+        &["--chain <NAME>", "--genesis <FILE>"],
+    );
+    fails("get alice -d DB", 2, &["an address is hexadecimal"]);
+    fails(
+        "get TOKEN --block newest -d DB",
+        2,
+        &["latest, earliest, safe, finalized"],
+    );
+    fails(
+        "get TOKEN --block safe -d DB",
+        1,
+        &[
+            "no block of the database was called safe",
+            "help: `cambium set-head",
+        ],
+    );
+    fails(
+        "get TOKEN --block ROOT -d DB",
+        1,
+        &["is not in the database"],
+    );
+    fails(
+        "export x --from 4 --to 2 -d DB",
+        1,
+        &["block 4 comes after block 2"],
+    );
+    fails("diff 4 2 -d DB", 2, &["give the older one first"]);
+    fails(
+        "export GENESIS -d DB",
+        1,
+        &["genesis.json exists already", "--force"],
+    );
+    fails("unwind --to 9 -d DB", 1, &["no block 9: the head is 4"]);
+    fails("set-head ONE -d DB", 1, &["is not in the database"]);
+    fails(
+        "import x --history foo -d DB",
+        2,
+        &["the kinds are none, flat, archive"],
+    );
+    fails(
+        "kv get alice --commit 9 -d STORE",
+        1,
+        &["no commit 9: the newest is 0"],
+    );
+    fails(
+        "kv root --commit 9 -d STORE",
+        1,
+        &["no commit 9: the newest is 0"],
+    );
+    fails(
+        "kv rollback 9 -d STORE",
+        1,
+        &["can't roll back 9 commits: the newest commit is 0"],
+    );
+    fails(
+        "kv get alice --root ONE -d STORE",
+        1,
+        &["has the root 0x00"],
+    );
+    fails("kv put alice -d STORE", 2, &["only 1 was provided"]);
+    fails(
+        "workload --out NOWHERE --transactions 1G",
+        1,
+        &["transactions in a block is 1000000000", "from 0 to"],
+    );
+    fails(
+        "imprt CHAIN",
+        2,
+        &["unrecognized subcommand 'imprt'", "import"],
+    );
+}
+
+#[test]
+fn the_first_block_has_an_access_list_that_is_called_empty() {
+    let desk = desk();
+    let told = cambium!("bal", "0", "-d", desk.fixture.db()).done().stdout;
+    assert!(told.contains("is made, not executed"), "{told}");
+}
+
+/// A copy of a database whose file `name` in `folder` has other bytes from `at` on.
+fn damaged(db: &Path, copy: PathBuf, folder: &str, at: usize) -> PathBuf {
+    copy_dir(db, &copy);
+    let file = fs::read_dir(copy.join(folder))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[at..at + 4].iter_mut().for_each(|byte| *byte ^= 0xff);
+    fs::write(file, bytes).unwrap();
+    copy
+}
+
+#[test]
+fn the_same_damage_is_told_once() {
+    let desk = desk();
+    let fixture = &desk.fixture;
+    let db = damaged(&fixture.db(), fixture.path("page"), "segments", 6_000);
+    let check = cambium!("db", "check", "--json", "-d", db);
+    let damage = check.json()["damage"].as_array().unwrap().clone();
+    assert_eq!((check.code, damage.len()), (4, 1), "{damage:?}");
+    let text = cambium!("db", "check", "-d", db);
+    assert!(
+        text.stdout
+            .starts_with("The database is DAMAGED in 1 place:\n"),
+        "{}",
+        text.stdout
+    );
+    assert_eq!(
+        text.stdout.matches("cambium db repair").count(),
+        1,
+        "{}",
+        text.stdout
+    );
+    assert_eq!(text.stderr, "", "the report has it");
+    // One line of an error, on standard error alone.
+    let db = damaged(&fixture.db(), fixture.path("log"), "log", 3_000);
+    let check = cambium!("db", "check", "-d", db);
+    assert_eq!((check.code, check.stdout.as_str()), (4, ""));
+    assert_eq!(
+        check.stderr.matches("is damaged at byte").count(),
+        1,
+        "{}",
+        check.stderr
+    );
+}
