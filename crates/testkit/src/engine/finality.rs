@@ -2,7 +2,7 @@
 
 use super::driver::{EngineDriver, Failed};
 use alloy_primitives::B256;
-use cambium_primitives::BlockId;
+use cambium_primitives::{BlockId, Changes};
 use cambium_state::{Finality, StateError};
 
 impl EngineDriver {
@@ -168,7 +168,10 @@ impl EngineDriver {
             0 => return Ok(()),
             len => parents[self.random.below(len) as usize],
         };
-        match self.db().view_of(parent) {
+        // A state that is still in memory may be read where nothing can be built any more.
+        let view = self.db().view_of(parent);
+        let probe = view.and_then(|view| view.session().finish(Changes::default(), vec![]));
+        match probe {
             Err(StateError::UnknownBlock(_) | StateError::TooFar { .. }) => {
                 self.count("freed branch");
                 return Ok(());
