@@ -11,10 +11,11 @@ use cambium_testkit::{
     plain::{commit, make, path, put, random_puts, seal, tiny_options},
 };
 use std::{
+    cmp::Ordering,
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{self, AtomicBool},
     },
     thread,
     time::{Duration, Instant},
@@ -109,7 +110,7 @@ fn subscribers_in_threads_end_with_the_state_of_the_head() {
             scope.spawn(move || {
                 let (mut nonces, mut events) = (begun.clone(), db.subscribe(first));
                 loop {
-                    let ends = is_over.load(Ordering::Acquire);
+                    let ends = is_over.load(atomic::Ordering::Acquire);
                     let had_one = nonces.take(&mut events, Duration::from_millis(50));
                     thread::sleep(Duration::from_millis(pause));
                     if ends && !had_one {
@@ -121,7 +122,7 @@ fn subscribers_in_threads_end_with_the_state_of_the_head() {
             });
         }
         write(&db, 1, 1000);
-        is_over.store(true, Ordering::Release);
+        is_over.store(true, atomic::Ordering::Release);
     });
 }
 
@@ -185,6 +186,48 @@ fn finalized_blocks_alone_are_followed_as_they_become_final() {
         assert_eq!(Some(events.cursor()), id);
         assert_eq!(nonces, Nonces::of(&db.view_at(finalized).unwrap()));
     }
+}
+
+#[test]
+fn a_branch_that_is_forgotten_is_reverted_from_the_log() {
+    let options = Options {
+        unfinalized_blocks: 8,
+        ..tiny_options()
+    };
+    let disk = FaultyDisk::new(7);
+    let db = database(&disk, options);
+    let block = |name: u64| {
+        let changes = Changes::new(vec![put(path(name % ACCOUNTS), name)]);
+        let sealed = seal(db.view().unwrap(), name.to_le_bytes(), changes, vec![]);
+        sealed.unwrap().commit().unwrap().id()
+    };
+    let old: Vec<_> = (1..=30).map(block).collect();
+    let tip = old[29];
+    let mut nonces = Nonces::of(&db.view().unwrap());
+    db.unwind(5).unwrap();
+    (1000..1055).for_each(|name| _ = block(name));
+    let finalized = db.block_id(50).unwrap();
+    db.set_canonical(db.head(), None, finalized).unwrap();
+    db.flush(0).unwrap();
+    assert!(old[5..].iter().all(|id| !db.has(*id).unwrap()));
+
+    let mut events = db.subscribe(tip);
+    let mut counts = [0; 3];
+    loop {
+        let before = events.cursor();
+        if !nonces.take(&mut events, Duration::ZERO) {
+            break;
+        }
+        let after = events.cursor();
+        counts[match after.number.cmp(&before.number) {
+            Ordering::Less => 0,
+            Ordering::Greater => 1,
+            Ordering::Equal => 2,
+        }] += 1;
+    }
+    assert_eq!(counts, [25, 55, 1]);
+    assert_eq!(events.cursor(), db.head());
+    assert_eq!(nonces, Nonces::of(&db.view().unwrap()));
 }
 
 /// The error of a subscription's next event.
