@@ -648,6 +648,12 @@ fn a_configuration_file_comes_after_the_command_line_and_the_environment() {
         let run = cambium!("--config", file, "db", "stats", "--json").fails(code, words);
         assert_eq!(run.json()["exit_code"], code);
     }
+    // What only belongs together on the command line is compared as well.
+    fs::write(&file, "commitment = 'layered'").unwrap();
+    let (genesis, none) = (fixture.genesis(), fixture.path("none"));
+    cambium!("--config", file, "init", "--genesis", genesis, "-d", none)
+        .fails(1, &["--commitment layered needs --merge-interval"]);
+    assert!(!none.exists());
     let missing = fixture.path("missing.toml");
     cambium!("--config", missing, "db", "stats").fails(1, &["missing.toml: can't be read"]);
 }

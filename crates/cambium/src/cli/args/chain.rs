@@ -31,7 +31,12 @@ impl CommitmentArgs {
     /// Blocks of an interval, if the commitment is `layered`.
     pub(crate) fn merge_interval(&self) -> Result<Option<u64>, StateError> {
         match (self.commitment, self.merge_interval) {
-            (CommitmentKind::Layered, blocks) => Ok(blocks),
+            (CommitmentKind::Layered, Some(blocks)) => Ok(Some(blocks)),
+            // A configuration file may name the one without the other.
+            (CommitmentKind::Layered, None) => {
+                let what = "--commitment layered needs --merge-interval";
+                Err(StateError::BadOptions(what.to_owned()))
+            }
             (CommitmentKind::Mpt, None) => Ok(None),
             (CommitmentKind::Mpt, Some(_)) => {
                 let what = "--merge-interval is for --commitment layered";

@@ -32,6 +32,7 @@ Exit codes:
   3  a block, or the file that contains it, is invalid
   4  the database is damaged
   5  a proof or a witness does not hold
+  130, 143  ended by Ctrl-C or SIGTERM, after a whole block
 
 JSON: with --json a command prints exactly one object. What belongs to a chain (block numbers, gas,
 nonces, balances, values of slots, hashes) is hexadecimal, as in Ethereum's JSON-RPC. Counts, bytes,
