@@ -1,10 +1,9 @@
-//! What holds for all commands: numbers in every form, quantities in JSON, `-` for standard input and output,
-//! configuration files, and what the program says of itself.
+//! What holds for all commands: numbers in every form, quantities in JSON, `-` for standard input and output.
 
 mod support;
 
 use alloy_consensus::transaction::SignerRecoverable;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     ffi::OsString,
     fs,
@@ -12,7 +11,7 @@ use std::{
     path::Path,
     process::{Command, Output, Stdio},
 };
-use support::{Fixture, Run, number, program, quantity};
+use support::{Fixture, Run, program, quantity};
 
 const BLOCKS: u64 = 4;
 
@@ -561,150 +560,4 @@ fn the_first_block_has_no_witness_and_is_said_to_have_none() {
     }
     cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99", "head is 4"]);
     cambium!("witness", "latest", "-d", fixture.db()).done();
-}
-
-#[test]
-fn a_configuration_file_comes_after_the_command_line_and_the_environment() {
-    let fixture = imported(&[]);
-    let key = "0x00000000000000000000000000000000000000ff";
-    let dir = fixture.db().display().to_string();
-    let text = format!(
-        "datadir = {dir:?}\nmemory = '64M'\nblock = 2\n[db]\nmemory = '32Mi'\n[import]\nthreads = 0x2\n"
-    );
-    let file = fixture.write("cambium.toml", text.as_bytes());
-    let got = cambium!("--config", file, "get", key, "--json")
-        .done()
-        .json();
-    assert_eq!(got["block_number"], "0x2");
-    // In the environment, and after the command.
-    let run = |args: &[&str], variables: &[(&str, &str)]| {
-        let mut command = program();
-        command
-            .env("CAMBIUM_CONFIG", &file)
-            .args(args)
-            .envs(variables.iter().copied());
-        Run::of(command.output().unwrap())
-    };
-    let at = |run: Run| number(&run.done().json()["block_number"]);
-    assert_eq!(at(run(&["get", key, "--json"], &[])), 2);
-    assert_eq!(at(run(&["get", key, "--json", "--block", "3"], &[])), 3);
-    run(&["db", "stats"], &[("CAMBIUM_DATADIR", "/nowhere/at/all")]).fails(1, &["/nowhere/at/all"]);
-    run(
-        &["db", "stats", "-d", &dir],
-        &[("CAMBIUM_DATADIR", "/nowhere/at/all")],
-    )
-    .done();
-    let told = run(&["config", "--json"], &[("CAMBIUM_DATADIR", "/x")])
-        .done()
-        .json();
-    assert_eq!(told["file"], json!(file));
-    let settings = told["settings"].as_array().unwrap();
-    assert_eq!(
-        settings[0],
-        json!({"option": "datadir", "value": "/x", "from": "CAMBIUM_DATADIR"})
-    );
-    let threads = json!({"option": "import.threads", "value": "0x2", "line": 7});
-    assert!(settings.contains(&threads), "{told}");
-    let told = run(&["config"], &[]).done().stdout;
-    assert!(
-        told.contains("memory") && told.contains("64M  (line 2)"),
-        "{told}"
-    );
-
-    for (text, code, words) in [
-        (
-            "memroy = 1",
-            2,
-            &["cambium.toml: line 1: memroy: no command has an option --memroy"][..],
-        ),
-        (
-            "\n\nmemory = 'lots'",
-            2,
-            &["line 3: memory = \"lots\": a size is written"],
-        ),
-        (
-            "[import]\nthreads = 0",
-            2,
-            &["line 2: threads = \"0\": between 1 and 1024"],
-        ),
-        (
-            "quiet = 'yes'",
-            2,
-            &["line 1: quiet: the value is true or false"],
-        ),
-        (
-            "log = 'loud'",
-            2,
-            &["line 1: log = \"loud\": the levels are"],
-        ),
-        (
-            "[imports]\nthreads = 1",
-            2,
-            &["line 2: [imports]: there is no such command"],
-        ),
-        ("datadir", 2, &["line 1: this is no TOML"]),
-    ] {
-        fs::write(&file, text).unwrap();
-        let run = cambium!("--config", file, "db", "stats", "--json").fails(code, words);
-        assert_eq!(run.json()["exit_code"], code);
-    }
-    // What only belongs together on the command line is compared as well.
-    fs::write(&file, "commitment = 'layered'").unwrap();
-    let (genesis, none) = (fixture.genesis(), fixture.path("none"));
-    cambium!("--config", file, "init", "--genesis", genesis, "-d", none)
-        .fails(1, &["--commitment layered needs --merge-interval"]);
-    assert!(!none.exists());
-    let missing = fixture.path("missing.toml");
-    cambium!("--config", missing, "db", "stats").fails(1, &["missing.toml: can't be read"]);
-}
-
-#[test]
-fn the_program_says_what_it_is_and_completes_its_commands() {
-    let version = support::cambium(["--version"]).done().stdout;
-    for line in [
-        "cambium 0.",
-        "\ncommit    ",
-        "\nfeatures  ",
-        "\nformats   manifest 2, log 2",
-    ] {
-        assert!(version.contains(line), "{line}: {version}");
-    }
-    let version = support::cambium(["--version", "--json"]).done().json();
-    assert_eq!(version["formats"]["manifest"], 2);
-    assert!(version["features"].is_array());
-    // One line for scripts.
-    assert_eq!(support::cambium(["-V"]).done().stdout.lines().count(), 1);
-    for (shell, words) in [
-        ("bash", &["_cambium()", "verify-range", "--keep-blocks"][..]),
-        ("zsh", &["#compdef cambium", "--keep-blocks"]),
-        ("fish", &["complete -c cambium", "keep-blocks"]),
-        ("elvish", &["cambium"]),
-        ("powershell", &["cambium"]),
-    ] {
-        let script = support::cambium(["completions", shell]).done().stdout;
-        for word in words {
-            assert!(script.contains(word), "{shell}: {word}");
-        }
-    }
-    support::cambium(["completions", "tcsh"]).fails(2, &["bash", "zsh", "fish"]);
-    let page = support::cambium(["man"]).done().stdout;
-    assert!(
-        page.contains(".TH cambium 1") && page.contains("Exit codes"),
-        "{page}"
-    );
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("man1");
-    cambium!("man", "--out", out).done();
-    for name in [
-        "cambium.1",
-        "cambium-import.1",
-        "cambium-db-check.1",
-        "cambium-kv-put.1",
-    ] {
-        let page = fs::read_to_string(out.join(name)).unwrap();
-        assert!(
-            page.contains(".SH SYNOPSIS") && page.contains(".SH OPTIONS"),
-            "{name}"
-        );
-    }
 }
