@@ -96,7 +96,8 @@ pub use cambium_kv as kv;
 pub use cambium_trie as trie;
 /// The crates whose types are in signatures here, in the versions that fit.
 pub use {
-    alloy_consensus, alloy_eip7928, alloy_eips, alloy_primitives, alloy_rlp, revm, serde_json,
+    alloy_consensus, alloy_eip7928, alloy_eips, alloy_genesis, alloy_primitives, alloy_rlp, revm,
+    serde_json,
 };
 
 pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
@@ -127,8 +128,8 @@ pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
     BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, ChangesError, CodeChange,
-    DecodeError, EntryValue, NonceChange, Path, PreStateAccount, PreStateError, PreStateValues,
-    Reader, SlotChanges, StorageChange, StoredValue,
+    DecodeError, EntryValue, HashedPostState, HashedStorage, NonceChange, Path, PreStateAccount,
+    PreStateError, PreStateValues, Reader, SlotChanges, StorageChange, StoredValue,
 };
 pub use cambium_state::{
     BackupReport, BackupSizes, BlockMeta, ChainEvent, CheckProgress, CheckReport, Committed,
@@ -141,9 +142,11 @@ pub use cambium_store::{FORMATS, LogPosition, StoreError};
 pub use cambium_trie::{
     AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
     LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
-    StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness, WitnessError,
-    verify_account_proof,
+    ProvedPage, RangeProof, RangeProofError, StorageKey, StorageProof, TrieError, UpdateError,
+    VerifiedAccount, Witness, WitnessError, verify_account_proof,
 };
+#[cfg(feature = "rpc")]
+pub use cambium_trie::{EIP1186AccountProofResponse, EIP1186StorageProof};
 pub use reader::{ChainReader, existing_disk};
 
 /// Compiles the examples in the README.

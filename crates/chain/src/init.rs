@@ -6,6 +6,7 @@ use crate::{
     chain::SPEC,
     error::unreadable_spec,
     files::buffered,
+    genesis::each_part,
     stored::{KnownBlock, meta},
     workload::Workload,
 };
@@ -76,6 +77,60 @@ impl Chain {
             .finish(&mut |built| progress(InitProgress::State(built)))
             .map_err(|error| again.given_twice(error.into()))?;
         Self::from_genesis(loaded, &genesis)
+    }
+
+    /// Initializes a database on `disk` from a genesis in memory, as alloy has it
+    /// ([`Genesis::of_alloy`]).
+    ///
+    /// ```
+    /// use alloy_genesis::{ChainConfig, GenesisAccount};
+    /// use alloy_primitives::{Address, U256};
+    /// use cambium_chain::{Chain, ChainError};
+    /// use cambium_state::{FaultyDisk, Options};
+    /// use std::sync::Arc;
+    ///
+    /// let rich = GenesisAccount::default().with_balance(U256::from(1_000));
+    /// let mut genesis = alloy_genesis::Genesis::default()
+    ///     .with_gas_limit(30_000_000)
+    ///     .extend_accounts([(Address::repeat_byte(0xa1), rich)]);
+    /// genesis.config = ChainConfig {
+    ///     chain_id: 1337,
+    ///     london_block: Some(0),
+    ///     terminal_total_difficulty: Some(U256::ZERO),
+    ///     shanghai_time: Some(0),
+    ///     ..ChainConfig::default()
+    /// };
+    /// let disk = Arc::new(FaultyDisk::new(1)); // a disk in memory
+    /// let chain = Chain::init_genesis(disk, &genesis, Options::default(), &mut |_| {})?;
+    /// let rich = chain.db().view()?.account_at(Address::repeat_byte(0xa1))?;
+    /// assert_eq!(rich.unwrap().balance, U256::from(1_000));
+    /// # Ok::<_, ChainError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the genesis can't be used, or the database can't be written or exists already.
+    pub fn init_genesis(
+        disk: Arc<dyn Disk>,
+        genesis: &alloy_genesis::Genesis,
+        options: Options,
+        progress: &mut dyn FnMut(InitProgress),
+    ) -> Result<Self, ChainError> {
+        let header = Genesis::of_alloy(genesis)?;
+        header.check_rules()?;
+        let mut loader = Loader::new(disk, options)?;
+        let (mut done, of) = (0u64, header.accounts);
+        each_part(genesis, |part| {
+            if matches!(part, GenesisPart::Account(..)) {
+                done += 1;
+                if done.is_multiple_of(TELL_ACCOUNTS) {
+                    progress(InitProgress::Accounts { done, of });
+                }
+            }
+            take(&mut loader, part)
+        })?;
+        let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
+        Self::from_genesis(loaded, &header)
     }
 
     /// Initializes a database on `disk` from a workload's genesis state, without a file.

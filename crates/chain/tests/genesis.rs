@@ -8,7 +8,7 @@ use alloy_rlp::Decodable;
 use cambium_chain::{
     BlockSource, Chain, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart,
 };
-use cambium_state::{Db, Disk, Options, StdDisk};
+use cambium_state::{Db, Disk, FaultyDisk, Options, StdDisk};
 use proptest::prelude::*;
 use std::{sync::Arc, time::Instant};
 use support::{data, state_root};
@@ -552,4 +552,119 @@ proptest! {
             let _ = genesis.spec(B256::ZERO).map(|spec| genesis.header(&spec, B256::ZERO));
         }
     }
+}
+
+/// What alloy reads of a genesis file has the header and the rules of the file.
+#[test]
+fn a_genesis_in_memory_means_what_its_file_means() {
+    let storage = format!(
+        r#"{{"0x{:064x}": "0x{:064x}", "0x{:064x}": "0x{:064x}"}}"#,
+        1, 7, 2, 0
+    );
+    let json = format!(
+        r#"{{
+            "config": {{
+                "chainId": 7, "homesteadBlock": 0, "eip150Block": 1, "londonBlock": 3,
+                "terminalTotalDifficulty": 58750000000000000000000, "cancunTime": 100,
+                "depositContractAddress": "0x00000000219ab540356cbb839cbe05303d7705fa",
+                "blobSchedule": {{"cancun": {{"target": 3, "max": 6, "baseFeeUpdateFraction": 3338477}}}},
+                "someTime": 4
+            }},
+            "nonce": "0x42", "timestamp": "0x5", "extraData": "0x1234", "gasLimit": "0x1388",
+            "difficulty": "0x400000000",
+            "mixHash": "0x0100000000000000000000000000000000000000000000000000000000000000",
+            "coinbase": "0x0200000000000000000000000000000000000000", "baseFeePerGas": "0x7",
+            "excessBlobGas": "0x20000", "blobGasUsed": "0x40000", "number": "0x0",
+            "alloc": {{
+                "0x0300000000000000000000000000000000000000":
+                    {{"balance": "0x1", "nonce": "0x2", "code": "0x6001", "storage": {storage}}},
+                "0x0400000000000000000000000000000000000000": {{"balance": "0x5"}}
+            }}
+        }}"#
+    );
+    let (from_file, accounts) = parse(&json).unwrap();
+    let of_alloy: alloy_genesis::Genesis = serde_json::from_str(&json).unwrap();
+    let found = Genesis::of_alloy(&of_alloy).unwrap();
+    let named = Genesis {
+        file: found.file.clone(),
+        ..from_file
+    };
+    assert_eq!(found, named);
+    assert_eq!(found.ignored, ["config.someTime"]);
+
+    let disk = Arc::new(FaultyDisk::new(3));
+    let chain = Chain::init_genesis(disk, &of_alloy, Options::default(), &mut |_| {}).unwrap();
+    let view = chain.db().view().unwrap();
+    assert_eq!(view.state_root(), state_root(&accounts));
+    let account = view
+        .account_at(address!("0300000000000000000000000000000000000000"))
+        .unwrap();
+    let code = view.code(&account.unwrap().code_hash).unwrap();
+    assert_eq!(code, bytes!("6001"));
+}
+
+#[test]
+fn a_genesis_in_memory_with_other_rules_or_numbers_is_refused() {
+    let init = |change: &dyn Fn(&mut alloy_genesis::Genesis)| {
+        let mut genesis = alloy_genesis::Genesis::default();
+        genesis.config.chain_id = 5;
+        change(&mut genesis);
+        let disk = Arc::new(FaultyDisk::new(4));
+        let made = Chain::init_genesis(disk, &genesis, Options::default(), &mut |_| {});
+        made.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(init(&|_| ()), Ok(()));
+    for (change, expected) in [
+        (
+            &(|genesis: &mut alloy_genesis::Genesis| {
+                genesis.base_fee_per_gas = Some(u128::from(u64::MAX) + 1);
+            }) as &dyn Fn(&mut alloy_genesis::Genesis),
+            "the genesis in memory: baseFeePerGas: over 64 bits",
+        ),
+        (
+            &|genesis| {
+                *genesis = alloy_genesis::Genesis::clique_genesis(5, Address::ZERO);
+            },
+            "config has `clique`",
+        ),
+        (
+            &|genesis| {
+                genesis.config.cancun_time = Some(5);
+                genesis.config.prague_time = Some(4);
+            },
+            "comes before",
+        ),
+        (
+            &|genesis| genesis.config = alloy_genesis::ChainConfig::default(),
+            "has no `config`",
+        ),
+    ] {
+        let error = init(change).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+/// More slots than fit into a piece come in several, with the root of all.
+#[test]
+fn an_account_of_many_slots_is_taken_from_memory_in_pieces() {
+    let slots = |count: u64| {
+        let slots = (1..=count).map(|slot| (B256::from(U256::from(slot)), B256::with_last_byte(1)));
+        alloy_genesis::GenesisAccount::default().with_storage(Some(slots.collect()))
+    };
+    let many = [(1u8, 1 << 16), (2, (1 << 16) + 1), (3, 150_000)];
+    let accounts = many.map(|(byte, count)| (Address::repeat_byte(byte), slots(count)));
+    let mut genesis = alloy_genesis::Genesis::default().extend_accounts(accounts.clone());
+    genesis.config.chain_id = 9;
+    let disk = Arc::new(FaultyDisk::new(5));
+    let chain = Chain::init_genesis(disk, &genesis, Options::default(), &mut |_| {}).unwrap();
+    let accounts = accounts.map(|(address, account)| {
+        let storage = account.storage_slots().collect();
+        let account = GenesisAccount {
+            storage,
+            ..GenesisAccount::default()
+        };
+        (address, account)
+    });
+    let view = chain.db().view().unwrap();
+    assert_eq!(view.state_root(), state_root(&accounts));
 }

@@ -130,6 +130,12 @@ pub(crate) fn slot_of_key(key: &[u8]) -> Option<B256> {
     is_slot.then(|| B256::from_slice(&key[34..]))
 }
 
+/// The path of an account in its key; `None` if it is not the key of an account.
+pub(crate) fn account_of_key(key: &[u8]) -> Option<B256> {
+    let is_account = key.len() == ACCOUNT_KEY_BYTES && key[0] == VALUES;
+    is_account.then(|| B256::from_slice(&key[1..33]))
+}
+
 /// What a key is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {

@@ -65,6 +65,7 @@ mod merge;
 mod old;
 mod nodes;
 mod rewind;
+mod in_order;
 mod view;
 mod list;
 mod span;

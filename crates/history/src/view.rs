@@ -2,13 +2,10 @@
 
 use crate::{
     HistoryError,
-    entry::{
-        Key, SLOTS_PREFIX_BYTES, decode_account, decode_slot, key_of, number_of, slot_of_key,
-        slots_prefix,
-    },
-    merge::MergedRuns,
+    entry::{Key, decode_account, decode_slot},
+    in_order::OldValues,
     nodes::{NodeReader, trie_error},
-    old::{Old, bad_value},
+    old::Old,
     run::PagesAhead,
     runs::Runs,
 };
@@ -17,7 +14,7 @@ use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path, SlotValue
 use cambium_state::{StateError, StateTrie, View, account_info};
 use cambium_trie::{
     AccountProof, EMPTY_ROOT, ExtractedRange, LeafRange, NoResolve, PartialTrie, ProofTargets,
-    StorageKey, TrieError, UpdateError,
+    RangeProof, StorageKey, TrieError, UpdateError,
 };
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -145,33 +142,68 @@ impl HistoryView {
     pub fn each_slot(
         &self,
         account: &B256,
+        visit: impl FnMut(B256, U256) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
+        self.each_slot_from(account, &B256::ZERO, visit)
+    }
+
+    /// As [`HistoryView::each_slot`], from keccak(slot) `from` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::account`].
+    pub fn each_slot_from(
+        &self,
+        account: &B256,
+        from: &B256,
         mut visit: impl FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), HistoryError> {
+        let present = &self.present.view;
         let Some(old) = &self.old else {
-            return Ok(self.present.view.each_slot(account, visit)?);
+            return Ok(present.each_slot_from(account, from, visit)?);
         };
-        let mut changed = OldSlots::new(old, account)?;
-        let (mut is_over, mut failure) = (false, None);
-        self.present.view.each_slot(account, |slot, value| {
-            match changed.visit_before(Some(slot), &mut visit) {
-                Ok(ControlFlow::Continue(is_changed)) => {
-                    if !is_changed && visit(slot, value).is_break() {
-                        is_over = true;
-                    }
-                }
-                Ok(ControlFlow::Break(())) => is_over = true,
-                Err(error) => failure = Some(error),
-            }
-            match is_over || failure.is_some() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })?;
-        match failure {
-            Some(error) => Err(error),
-            None if is_over => Ok(()),
-            None => changed.visit_before(None, &mut visit).map(|_| ()),
-        }
+        OldValues::slots(old, account, from)?.over(&mut visit, |visit| {
+            present.each_slot_from(account, from, visit)
+        })
+    }
+
+    /// Visits the accounts from keccak(address) `from` on, in the order of keccak(address), until `visit`
+    /// breaks, as [`View::each_account`]. At an old block this reads everything that has changed since in the
+    /// part of the keys that is visited, slots included.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::account`].
+    pub fn each_account(
+        &self,
+        from: &B256,
+        mut visit: impl FnMut(B256, Account) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
+        let present = &self.present.view;
+        let Some(old) = &self.old else {
+            return Ok(present.each_account(from, visit)?);
+        };
+        OldValues::accounts(old, from)?.over(&mut visit, |visit| present.each_account(from, visit))
+    }
+
+    /// Reads the account at an address; `None` if it didn't exist. Hashes the address, and costs what
+    /// [`HistoryView::account`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::account`].
+    pub fn account_at(&self, address: Address) -> Result<Option<Account>, HistoryError> {
+        self.account(&keccak256(address))
+    }
+
+    /// Reads a slot of the account at an address; zero if it was not set. Hashes both, and costs what
+    /// [`HistoryView::slot`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::account`].
+    pub fn slot_at(&self, address: Address, slot: U256) -> Result<U256, HistoryError> {
+        self.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
     }
 
     /// Whether an account had a non-zero slot. Reads no further than the first one.
@@ -264,6 +296,51 @@ impl HistoryView {
             })
     }
 
+    /// As [`HistoryView::prove_account`], in alloy's type for the response of `eth_getProof`.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`].
+    #[cfg(feature = "rpc")]
+    pub fn prove(
+        &self,
+        address: Address,
+        slots: &[B256],
+    ) -> Result<cambium_trie::EIP1186AccountProofResponse, HistoryError> {
+        let slots: Vec<_> = slots.iter().map(|slot| StorageKey::from(*slot)).collect();
+        Ok(self.prove_account(address, &slots)?.into())
+    }
+
+    /// Proves a page of accounts, as [`View::prove_accounts`].
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`].
+    pub fn prove_accounts(
+        &self,
+        from: B256,
+        limit: NonZeroUsize,
+    ) -> Result<RangeProof, HistoryError> {
+        let range = LeafRange::accounts(from, B256::repeat_byte(u8::MAX));
+        Ok(RangeProof::new(None, &self.extract_range(&range, limit)?))
+    }
+
+    /// Proves a page of the slots of an account, as [`View::prove_slots`].
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`].
+    pub fn prove_slots(
+        &self,
+        address: Address,
+        from: B256,
+        limit: NonZeroUsize,
+    ) -> Result<RangeProof, HistoryError> {
+        let range = LeafRange::slots(keccak256(address), from, B256::repeat_byte(u8::MAX));
+        let extracted = self.extract_range(&range, limit)?;
+        Ok(RangeProof::new(Some(address), &extracted))
+    }
+
     /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.
     ///
     /// # Errors
@@ -341,57 +418,6 @@ impl HistoryView {
     }
 }
 
-/// The slots of an account that have changed since a block, in their order.
-struct OldSlots {
-    entries: MergedRuns,
-    prefix: [u8; SLOTS_PREFIX_BYTES],
-    above: BlockNumber,
-    /// The slot that was visited last.
-    last: Option<B256>,
-}
-
-impl OldSlots {
-    fn new(old: &Old, account: &B256) -> Result<Self, HistoryError> {
-        let prefix = slots_prefix(account);
-        let runs: Vec<_> = old.runs().collect();
-        Ok(Self {
-            entries: MergedRuns::new(&runs, &prefix)?,
-            prefix,
-            above: old.block.number,
-            last: None,
-        })
-    }
-
-    /// Visits the old values of slots before `slot`, and of `slot` itself if it has changed: then
-    /// continues with true.
-    fn visit_before(
-        &mut self,
-        slot: Option<B256>,
-        visit: &mut impl FnMut(B256, U256) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<(), bool>, HistoryError> {
-        while let Some(entry) = self.entries.entry() {
-            let key = key_of(entry.position);
-            let Some(changed) = slot_of_key(key).filter(|_| key.starts_with(&self.prefix)) else {
-                break;
-            };
-            if slot.is_some_and(|slot| changed > slot) {
-                break;
-            }
-            let is_first = self.last != Some(changed);
-            if is_first && number_of(entry.position) > self.above {
-                let value = decode_slot(entry.value);
-                let value = value.map_err(|error| bad_value(None, &error))?;
-                self.last = Some(changed);
-                if !value.is_zero() && visit(changed, value).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            self.entries.advance()?;
-        }
-        Ok(ControlFlow::Continue(slot.is_some() && self.last == slot))
-    }
-}
-
 impl From<View> for HistoryView {
     /// The state that a view of the database has.
     fn from(base: View) -> Self {
@@ -407,8 +433,7 @@ impl DatabaseRef for HistoryView {
     type Error = HistoryError;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, HistoryError> {
-        let account = self.account(&keccak256(address))?;
-        Ok(account.map(account_info))
+        Ok(self.account_at(address)?.map(account_info))
     }
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, HistoryError> {
@@ -416,7 +441,7 @@ impl DatabaseRef for HistoryView {
     }
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {
-        self.slot(&keccak256(address), &keccak256(index.to_be_bytes::<32>()))
+        self.slot_at(address, index)
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, HistoryError> {

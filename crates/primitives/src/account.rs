@@ -6,8 +6,11 @@ use alloy_primitives::{B256, KECCAK256_EMPTY, U256};
 
 /// The fields of an account except the storage root, which the trie computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "camelCase"))]
 pub struct Account {
     /// Number of transactions sent, or of contracts created by a contract.
+    #[cfg_attr(feature = "serde", serde(with = "alloy_serde::quantity"))]
     pub nonce: u64,
     /// Balance in wei.
     pub balance: U256,

@@ -10,6 +10,8 @@ use alloy_primitives::{B256, U256};
 
 /// Change of the fields of an account, without its storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "camelCase"))]
 pub enum AccountUpdate {
     /// The fields do not change.
     Keep,
@@ -27,6 +29,7 @@ pub enum AccountUpdate {
 /// The parts apply in the order `account`, `wipe`, `slots`. A deletion implies the wipe and has no
 /// slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct AccountDiff {
     /// Path of the account, `keccak(address)`, or the key of the entry.
     pub path: B256,
@@ -35,6 +38,7 @@ pub struct AccountDiff {
     /// Whether all previous slots are removed.
     pub wipe: bool,
     /// New values of slots by `keccak(slot)`, sorted and unique. Zero removes a slot.
+    #[cfg_attr(feature = "serde", serde(with = "crate::json::slots"))]
     pub slots: Vec<(B256, U256)>,
 }
 
@@ -42,6 +46,8 @@ pub struct AccountDiff {
 ///
 /// Applying them to the pre-state produces the post-state. Reverts have the same type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct Changes {
     accounts: Vec<AccountDiff>,
 }

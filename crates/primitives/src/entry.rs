@@ -12,6 +12,8 @@ pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// The value at a key of a key-value database.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "camelCase"))]
 pub enum EntryValue {
     /// The value itself, of at most [`INLINE_VALUE_BYTES_MAX`] bytes.
     Inline(Bytes),
@@ -21,12 +23,15 @@ pub enum EntryValue {
 
 /// Reference to a value that is stored apart from its leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StoredValue {
     /// Hash of the value, by the database's commitment.
     pub hash: B256,
     /// Length of the value in bytes: over [`INLINE_VALUE_BYTES_MAX`], at most [`VALUE_BYTES_MAX`].
+    #[cfg_attr(feature = "serde", serde(with = "alloy_serde::quantity"))]
     pub len: u32,
     /// Where the value is. The number means something to the store only.
+    #[cfg_attr(feature = "serde", serde(with = "alloy_serde::quantity"))]
     pub place: NonZeroU64,
 }
 

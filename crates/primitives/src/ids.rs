@@ -8,8 +8,10 @@ pub type BlockNumber = u64;
 
 /// Unique id of a block: its number and the hash of its header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BlockId {
     /// Number of the block.
+    #[cfg_attr(feature = "serde", serde(with = "alloy_serde::quantity"))]
     pub number: BlockNumber,
     /// Hash of the block: the Keccak-256 hash of its header's RLP.
     pub hash: B256,

@@ -18,6 +18,12 @@
 //! let bytes = changes.encode();
 //! assert_eq!(Changes::decode(&bytes).unwrap(), changes);
 //! ```
+//!
+//! # Features
+//!
+//! `serde`: [`Account`], [`AccountUpdate`], [`AccountDiff`], [`Changes`] and [`BlockId`] as JSON. Numbers are
+//! hexadecimal, as in JSON-RPC, the slots of a change are an object, and what is read is held to the rules of
+//! [`Changes::try_new`].
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -29,6 +35,9 @@ mod path;
 mod account;
 mod entry;
 mod changes;
+mod post_state;
+#[cfg(feature = "serde")]
+mod json;
 mod access_list;
 
 pub use access_list::{
@@ -43,3 +52,4 @@ pub use codec::{DecodeError, Reader, put_varint};
 pub use entry::{EntryValue, INLINE_VALUE_BYTES_MAX, StoredValue, VALUE_BYTES_MAX};
 pub use ids::{BlockId, BlockNumber};
 pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};
+pub use post_state::{HashedPostState, HashedStorage};

@@ -1,5 +1,6 @@
-//! Genesis files of public chains: the engine loads them, the hashes and state roots are compared
-//! with the known ones, and the new database is checked and opened again.
+//! Genesis files of public chains: the engine loads them, from the file and from what alloy has read of
+//! it, the hashes and state roots are compared with the known ones, and the new database is checked
+//! and opened again.
 
 use crate::{Case, Pack, Suite, Verdict, json_files};
 use alloy_primitives::{B256, b256};
@@ -96,6 +97,11 @@ impl GenesisFile {
             if !why.contains("has no `config`") {
                 return Err(format!("refused, but as: {why}"));
             }
+            let refused = in_memory(&json)?.err();
+            let why = refused.ok_or("taken from memory without a config")?;
+            if !why.contains("has no `config`") {
+                return Err(format!("refused from memory, but as: {why}"));
+            }
             json["config"] = config;
             path = folder.path().join("genesis.json");
             fs::write(&path, json.to_string()).map_err(|error| error.to_string())?;
@@ -104,6 +110,9 @@ impl GenesisFile {
         let disk = Arc::new(FaultyDisk::new(1));
         let chain = Chain::init(disk.clone(), &path, Options::default(), &mut |_| {});
         let made = self.compare(&chain.map_err(|error| error.to_string())?, allocated)?;
+        if self.compare(&in_memory(&json)??, allocated)? != made {
+            return Err("another genesis by way of alloy's".to_owned());
+        }
         let opened = Chain::open(disk, Options::default());
         let (chain, _) = opened.map_err(|error| error.to_string())?;
         if self.compare(&chain, allocated)? != made {
@@ -146,6 +155,15 @@ impl GenesisFile {
         }
         Ok((hash, root, report.accounts))
     }
+}
+
+/// Makes a database of what alloy reads of a genesis file.
+fn in_memory(json: &Value) -> Result<Result<Chain, String>, String> {
+    let genesis = serde_json::from_value::<alloy_genesis::Genesis>(json.clone());
+    let genesis = genesis.map_err(|error| format!("not read by alloy: {error}"))?;
+    let disk = Arc::new(FaultyDisk::new(1));
+    let chain = Chain::init_genesis(disk, &genesis, Options::default(), &mut |_| {});
+    Ok(chain.map_err(|error| error.to_string()))
 }
 
 fn known(name: &str) -> Known {

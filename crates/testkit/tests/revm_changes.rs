@@ -4,14 +4,14 @@
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::EvmSession;
 use cambium_evm::{BlockChanges, BlockInput, BlockState, block_env, config_env, transaction_env};
-use cambium_primitives::{AccountUpdate, Changes};
+use cambium_primitives::{AccountUpdate, Changes, HashedPostState, HashedStorage};
 use cambium_state::{BlockMeta, FaultyDisk, Loader, Options};
 use cambium_testkit::{Model, ModelAccount, RandomBlocks, say};
 use revm::{
     Context, DatabaseCommit, ExecuteCommitEvm, ExecuteEvm, MainBuilder, MainnetEvm,
     context::{BlockEnv, CfgEnv, Journal, TxEnv},
     database::{
-        State,
+        BundleState, State,
         states::{
             StateChangeset,
             bundle_state::{BundleRetention, OriginalValuesKnown},
@@ -71,6 +71,28 @@ fn apply_plain(state: &mut Plain, set: &StateChangeset) {
             }
         }
     }
+}
+
+/// The post-state of a bundle, put together as clients do that keep one: every touched account with its
+/// fields, and every slot of it that revm has loaded for a change.
+fn post_state(bundle: &BundleState) -> HashedPostState {
+    let mut state = HashedPostState::default();
+    for (address, touched) in &bundle.state {
+        let path = keccak256(address);
+        let fields = touched.info.as_ref().map(cambium_evm::account);
+        state.accounts.insert(path, fields);
+        let slots = touched.storage.iter();
+        let storage = HashedStorage {
+            wiped: touched.was_destroyed(),
+            storage: slots
+                .map(|(slot, value)| (self::path(*slot), value.present_value))
+                .collect(),
+        };
+        if storage != HashedStorage::default() {
+            state.storages.insert(path, storage);
+        }
+    }
+    state
 }
 
 fn applied(state: &Model, changes: &Changes) -> Plain {
@@ -133,6 +155,10 @@ fn what_revm_changed_is_what_its_own_change_sets_say() {
                 &bundle.to_plain_state(OriginalValuesKnown::Yes),
             );
             let of_bundle = BlockChanges::of_bundle(&bundle);
+            let of_post_state = BlockChanges {
+                changes: Changes::try_from(post_state(&bundle)).unwrap(),
+                codes: vec![],
+            };
             let of_state = evm_of_state.ctx.journaled_state.database.finish().unwrap();
             // All of them in one commit, in which a slot's value before is that before the last one. What is
             // destroyed by one and comes back with another does not show in it.
@@ -142,6 +168,7 @@ fn what_revm_changed_is_what_its_own_change_sets_say() {
             let at_once = at_once.ctx.journaled_state.database.finish().unwrap();
             for (name, found) in [
                 ("a bundle", &of_bundle),
+                ("a post-state", &of_post_state),
                 ("one commit", if destroyed { &of_state } else { &at_once }),
                 ("a state", &of_state),
                 ("transactions", &one_by_one),

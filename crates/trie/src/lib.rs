@@ -15,6 +15,7 @@
 //! | serialize | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; subtries: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; differences: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
 //! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
+//! | prove and verify all accounts or slots of a range | [`PartialTrie::extract_range`], [`RangeProof`] |
 //! | prove and verify entries of key-value databases, under any commitment | [`PartialTrie::prove_entries`], [`PartialTrie::prove_entry_range`], [`PartialTrie::prove_entry_update`]; [`verify_entries`], [`verify_entry_range`], [`verify_entry_update`] |
 //! | commit to recent changes | [`UpperTrie`], [`net_changes`], [`layered_root`] |
 //! | prove and verify under that root | [`LayeredProof`]; entries: [`LayeredEntryProver`], [`verify_entries`], [`verify_entry_range`], [`verify_layered_update`] |
@@ -79,13 +80,18 @@ mod trace;
 mod range;
 mod encode;
 mod witness;
+mod range_proof;
 mod multiproof;
 mod upper;
 mod entry_proof;
 mod proof;
 #[cfg(feature = "serde")]
 mod proof_json;
+#[cfg(feature = "rpc")]
+mod proof_rpc;
 
+#[cfg(feature = "rpc")]
+pub use alloy_rpc_types_eth::{EIP1186AccountProofResponse, EIP1186StorageProof};
 pub use arena::Link;
 pub use binary_proof::{BinaryProof, BinaryProofError, ProofPart};
 pub use cambium_keccak::Batch;
@@ -108,6 +114,7 @@ pub use proof::{
     verify_account_proof,
 };
 pub use range::{ExtractedRange, LeafRange};
+pub use range_proof::{ProvedPage, RangeProof, RangeProofError};
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};

@@ -316,7 +316,7 @@ impl PartialTrie {
 }
 
 /// The path after another; `None` after the last one.
-fn successor(path: &B256) -> Option<B256> {
+pub(crate) fn successor(path: &B256) -> Option<B256> {
     let mut next = *path;
     for byte in next.iter_mut().rev() {
         *byte = byte.wrapping_add(1);

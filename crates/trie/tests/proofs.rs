@@ -32,6 +32,40 @@ fn proofs(state: &Hashed, trie: &mut PartialTrie, random: &mut Random) -> Vec<Ac
     state.addresses.iter().map(prove).collect()
 }
 
+/// A proof survives alloy's type for it, whose JSON is ours, and which is verified by alloy-trie.
+#[cfg(feature = "rpc")]
+fn is_the_same_in_alloys_type(root: B256, proof: &AccountProof) {
+    use alloy_rpc_types_eth::EIP1186AccountProofResponse;
+
+    let response = EIP1186AccountProofResponse::from(proof.clone());
+    let json = serde_json::to_value(&response).expect("JSON");
+    assert_eq!(json, serde_json::to_value(proof).expect("JSON"));
+    let read: EIP1186AccountProofResponse = serde_json::from_value(json).expect("our JSON");
+    assert_eq!(read, response);
+    assert_eq!(&AccountProof::from(read), proof);
+
+    // Nothing but alloy's types and verifier.
+    let account = alloy_trie::TrieAccount {
+        nonce: response.nonce,
+        balance: response.balance,
+        storage_root: response.storage_hash,
+        code_hash: response.code_hash,
+    };
+    let verified = verify_account_proof(root, proof).expect("a true proof");
+    let exists = verified.account.is_some();
+    let key = Nibbles::unpack(keccak256(response.address));
+    let value = exists.then(|| alloy_rlp::encode(account));
+    verify_proof(root, key, value, &response.account_proof).expect("the account");
+    for slot in &response.storage_proof {
+        let value = (!slot.value.is_zero()).then(|| alloy_rlp::encode(slot.value));
+        let key = Nibbles::unpack(keccak256(slot.key.as_b256()));
+        verify_proof(response.storage_hash, key, value, &slot.proof).expect("the slot");
+    }
+}
+
+#[cfg(not(feature = "rpc"))]
+fn is_the_same_in_alloys_type(_: B256, _: &AccountProof) {}
+
 fn agrees_with_alloy(root: B256, proof: &AccountProof) {
     let absent = proof.nonce == 0 && proof.balance.is_zero() && proof.account_proof.is_empty();
     let verified = verify_account_proof(root, proof).expect("a true proof");
@@ -58,6 +92,7 @@ fn proofs_of_what_is_there_and_what_is_not_verify_here_and_by_alloy() {
         let root = state.model.root();
         for proof in proofs(&state, &mut trie, &mut random) {
             agrees_with_alloy(root, &proof);
+            is_the_same_in_alloys_type(root, &proof);
             let verified = verify_account_proof(root, &proof).expect("a true proof");
             let expected = state.model.0.get(&keccak256(proof.address));
             assert_eq!(verified.account, expected.map(|(account, _)| *account));

@@ -7,25 +7,17 @@ use super::{
     output::{Output, Report, Table, count, quantity},
 };
 use alloy_primitives::U64;
-use cambium::{
-    Address, B256, Bytes, LeafRange, LeafValue, PartialTrie, StateError, TrieError, U256, keccak256,
-};
+use cambium::{B256, LeafRange, LeafValue, RangeProof, StateError, TrieError, U256, keccak256};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// A range, what is in it, and the proof.
+/// A proof of a range, and what is in it.
 #[derive(Serialize, Deserialize)]
-struct RangeProof {
-    /// The account whose slots these are; `None` for accounts.
-    address: Option<Address>,
-    /// First path, which need not have a leaf.
-    first: B256,
-    /// Last path.
-    last: B256,
+struct ListedRange {
+    #[serde(flatten)]
+    proof: RangeProof,
     /// Absent where whoever made the proof lists no leaves.
     leaves: Option<Vec<Leaf>>,
-    /// RLP of the nodes, in any order.
-    nodes: Vec<Bytes>,
 }
 
 /// A leaf, and its path.
@@ -44,16 +36,6 @@ enum Leaf {
     },
 }
 
-impl RangeProof {
-    fn range(&self) -> LeafRange {
-        LeafRange {
-            account: self.address.map(keccak256),
-            first: self.first,
-            last: self.last,
-        }
-    }
-}
-
 pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failure> {
     let (first, last) = (args.from, args.to);
     if first > last {
@@ -67,18 +49,15 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
         last,
     };
     let extracted = view.extract_range(&asked, args.limit)?;
-    let leaves = leaves_of(&extracted.trie, &extracted.range).map_err(|missing| {
+    let leaves = extracted.trie.leaves(&extracted.range).map_err(|missing| {
         let path = missing.path;
         StateError::Trie(TrieError::NoNode { path })
     })?;
-    let proof = RangeProof {
-        address: args.account,
-        first: extracted.range.first,
-        last: extracted.range.last,
-        leaves: Some(leaves),
-        nodes: extracted.trie.witness_nodes(),
+    let listed = ListedRange {
+        proof: RangeProof::new(args.account, &extracted),
+        leaves: Some(listed(leaves)),
     };
-    let mut json = json!(proof);
+    let mut json = json!(listed);
     json["block"] = quantity(view.block().number);
     json["hash"] = json!(view.block().hash);
     json["state_root"] = json!(view.state_root()?);
@@ -88,17 +67,15 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof: RangeProof =
-        files::read_json(&args.proof, RANGE_PROOF, |text| serde_json::from_str(text))?;
+    let ListedRange {
+        proof,
+        leaves: claimed,
+    } = files::read_json(&args.proof, RANGE_PROOF, |text| serde_json::from_str(text))?;
     let fails = |why: String| Failure::Range { root, why };
-    let range = proof.range();
-    if range.first > range.last {
-        return Err(fails("it ends before it begins".to_owned()));
-    }
-    let (trie, unused) =
-        PartialTrie::from_witness(root, &proof.nodes).map_err(|error| fails(error.to_string()))?;
-    let leaves = leaves_of(&trie, &range).map_err(|missing| fails(missing.to_string()))?;
-    if let Some(claimed) = &proof.leaves
+    let verified = proof.verify(root);
+    let (leaves, unused) = verified.map_err(|error| fails(error.to_string()))?;
+    let (range, leaves) = (proof.range(), listed(leaves));
+    if let Some(claimed) = &claimed
         && *claimed != leaves
     {
         let at = claimed.iter().zip(&leaves).take_while(|(a, b)| a == b);
@@ -134,8 +111,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     ))
 }
 
-fn leaves_of(trie: &PartialTrie, range: &LeafRange) -> Result<Vec<Leaf>, cambium::Missing> {
-    let leaves = trie.leaves(range)?.into_iter();
+fn listed(leaves: Vec<(B256, LeafValue)>) -> Vec<Leaf> {
     let leaf = |(path, value)| match value {
         LeafValue::Account(account) => Some(Leaf::Account {
             path,
@@ -146,5 +122,5 @@ fn leaves_of(trie: &PartialTrie, range: &LeafRange) -> Result<Vec<Leaf>, cambium
         LeafValue::Slot(value) => Some(Leaf::Slot { path, value }),
         LeafValue::Storage(_) | LeafValue::Entry(_) => None,
     };
-    Ok(leaves.filter_map(leaf).collect())
+    leaves.into_iter().filter_map(leaf).collect()
 }

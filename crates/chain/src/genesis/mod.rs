@@ -16,7 +16,9 @@ mod known;
 mod values;
 mod config;
 mod parse;
+mod alloy;
 
+pub(crate) use alloy::each_part;
 pub use block::{Genesis, GenesisAccount, GenesisPart};
 pub use error::GenesisError;
 

@@ -10,9 +10,13 @@ use crate::{
     },
     view::state::View,
 };
+use alloy_primitives::{Address, B256, keccak256};
 use cambium_primitives::{Changes, Path};
 use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, update_error};
-use cambium_trie::{ExtractedRange, LeafRange, PartialTrie, ProofTargets};
+use cambium_trie::{
+    AccountProof, ExtractedRange, LeafRange, NoResolve, PartialTrie, ProofTargets, RangeProof,
+    StorageKey, TrieError, UpdateError,
+};
 use std::{num::NonZeroUsize, sync::Arc};
 
 /// The paths of accounts and slots.
@@ -75,6 +79,82 @@ impl View {
             trie.extract_range(range, limit, &mut TrieReader::new(tries, base))
                 .map_err(update_error)
         })
+    }
+
+    /// Proves the values, or the absence, of the account at `address` and of some of its slots, as
+    /// `eth_getProof` does (EIP-1186). [`verify_account_proof`](cambium_trie::verify_account_proof)
+    /// verifies the proof without a database.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`].
+    pub fn prove_account(
+        &self,
+        address: Address,
+        slots: &[StorageKey],
+    ) -> Result<AccountProof, StateError> {
+        let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
+        let targets = ProofTargets::new(vec![(keccak256(address), paths)]);
+        // The extracted trie has all nodes of the proof, so there is nothing to resolve.
+        self.extract(&targets)?
+            .prove_account(address, slots, &mut NoResolve)
+            .map_err(|error| {
+                StateError::Trie(match error {
+                    UpdateError::Trie(error) => error,
+                    UpdateError::Resolve(missing) => TrieError::NoNode { path: missing.path },
+                })
+            })
+    }
+
+    /// As [`View::prove_account`], in alloy's type for the response of `eth_getProof`.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`].
+    #[cfg(feature = "rpc")]
+    pub fn prove(
+        &self,
+        address: Address,
+        slots: &[B256],
+    ) -> Result<cambium_trie::EIP1186AccountProofResponse, StateError> {
+        let slots: Vec<_> = slots.iter().map(|slot| StorageKey::from(*slot)).collect();
+        Ok(self.prove_account(address, &slots)?.into())
+    }
+
+    /// Proves a page of accounts: all of those from keccak(address) `from` on, in the order of
+    /// keccak(address), `limit` at most. [`RangeProof::verify_accounts`] verifies the page without a
+    /// database, and says where the next one begins.
+    ///
+    /// The page is in memory, with about as many nodes as it has accounts.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`].
+    pub fn prove_accounts(
+        &self,
+        from: B256,
+        limit: NonZeroUsize,
+    ) -> Result<RangeProof, StateError> {
+        let range = LeafRange::accounts(from, B256::repeat_byte(u8::MAX));
+        Ok(RangeProof::new(None, &self.extract_range(&range, limit)?))
+    }
+
+    /// Proves a page of the slots of the account at `address`: all of those from keccak(slot) `from` on, in the
+    /// order of keccak(slot), `limit` at most. [`RangeProof::verify_slots`] verifies it. Otherwise as
+    /// [`View::prove_accounts`].
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`].
+    pub fn prove_slots(
+        &self,
+        address: Address,
+        from: B256,
+        limit: NonZeroUsize,
+    ) -> Result<RangeProof, StateError> {
+        let range = LeafRange::slots(keccak256(address), from, B256::repeat_byte(u8::MAX));
+        let extracted = self.extract_range(&range, limit)?;
+        Ok(RangeProof::new(Some(address), &extracted))
     }
 
     /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.

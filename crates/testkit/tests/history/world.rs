@@ -9,7 +9,7 @@ use cambium_testkit::{
     plain::{self, account, path},
 };
 use cambium_trie::{LeafRange, LeafValue, Lookup, PartialTrie, ProofTargets};
-use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
+use std::{collections::HashMap, num::NonZeroUsize, ops::ControlFlow, sync::Arc};
 
 pub(crate) const ACCOUNTS: u64 = 40;
 pub(crate) const SLOTS: u64 = 30;
@@ -124,6 +124,59 @@ pub(crate) fn compare_range(view: &HistoryView, model: &Model, range: &LeafRange
         }
     }
     assert_eq!(found, expected, "{range:?} at {id}");
+}
+
+/// Visits accounts and the slots of some from a key on, whole and up to a limit.
+pub(crate) fn compare_order(view: &HistoryView, model: &Model, from: &B256) {
+    let id = view.block();
+    let expected = model.accounts().filter(|(path, _)| *path >= from);
+    let expected: Vec<_> = expected
+        .map(|(path, account)| (*path, account.account))
+        .collect();
+    for limit in [usize::MAX, 1 + id.number as usize % 9] {
+        let mut found = Vec::new();
+        let visited = view.each_account(from, |path, account| {
+            found.push((path, account));
+            match found.len() < limit {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        visited.unwrap_or_else(|error| panic!("{id}: {error}"));
+        assert_eq!(found, expected[..limit.min(expected.len())], "{id}");
+    }
+    for (path, account) in model.accounts().take(12) {
+        let expected = account.slots.range(*from..);
+        let expected: Vec<_> = expected.map(|(slot, value)| (*slot, *value)).collect();
+        let mut found = Vec::new();
+        let visited = view.each_slot_from(path, from, |slot, value| {
+            found.push((slot, value));
+            ControlFlow::Continue(())
+        });
+        visited.unwrap_or_else(|error| panic!("{id}: {error}"));
+        assert_eq!(found, expected, "{path} at {id}");
+    }
+}
+
+/// Proves all accounts in pages, which are verified as somebody does who knows the root alone.
+pub(crate) fn compare_pages(view: &HistoryView, model: &Model, limit: usize) {
+    let id = view.block();
+    let limit = NonZeroUsize::new(limit).unwrap();
+    let (mut found, mut next) = (Vec::new(), Some(B256::ZERO));
+    while let Some(from) = next {
+        let proof = view.prove_accounts(from, limit);
+        let proof = proof.unwrap_or_else(|error| panic!("{id}: {error}"));
+        let page = proof.verify_accounts(model.root(), from);
+        let page = page.unwrap_or_else(|error| panic!("{id}: {error}"));
+        assert!(page.values.len() <= limit.get());
+        found.extend(page.values);
+        next = page.next;
+    }
+    let expected = model.accounts();
+    let expected: Vec<_> = expected
+        .map(|(path, account)| (*path, account.account))
+        .collect();
+    assert_eq!(found, expected, "{id}");
 }
 
 impl World {
@@ -260,7 +313,12 @@ impl World {
                 assert_eq!(view.slot(&at, &slot).unwrap(), value, "{slot} of {what}");
             }
         }
+        let froms = [B256::ZERO, path(id.number), B256::repeat_byte(0xf7)];
+        froms
+            .iter()
+            .for_each(|from| compare_order(view, model, from));
         if self.history.has_nodes() {
+            compare_pages(view, model, 7 + id.number as usize % 40);
             let first = path(id.number);
             let mut last = first;
             last[0] = first[0].saturating_add(9);
