@@ -183,17 +183,29 @@ impl Chain {
             withdrawals,
         };
         let block = Block::new(header, body);
-        let hash = block.header.hash_slow();
-        let mut rlp = Vec::new();
-        block.encode(&mut rlp);
-        let known = KnownBlock::new(&block, block.header.difficulty);
-        let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
+        let difficulty = block.header.difficulty;
         // A genesis block touches nothing.
-        let access_list = known
+        let list = block
             .header
             .block_access_list_hash
             .map(|_| AccessList::default());
-        let meta = meta(&known, hash, &rlp, access_list.as_ref());
+        Self::create_at(loaded, spec, &block, difficulty, list.as_ref())
+    }
+
+    /// Creates a database from a loaded state that is that of `block`, which becomes its first one.
+    pub(crate) fn create_at(
+        loaded: Loaded,
+        spec: ChainSpec,
+        block: &Block,
+        total_difficulty: U256,
+        access_list: Option<&AccessList>,
+    ) -> Result<Self, ChainError> {
+        let hash = block.header.hash_slow();
+        let mut rlp = Vec::new();
+        block.encode(&mut rlp);
+        let known = KnownBlock::new(block, total_difficulty);
+        let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
+        let meta = meta(&known, hash, &rlp, access_list);
         let db = loaded.create(meta, vec![(SPEC.to_owned(), json)])?;
         Ok(Self::new(db, spec))
     }

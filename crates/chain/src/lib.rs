@@ -18,6 +18,7 @@ mod stored;
 mod reads;
 mod chain;
 mod init;
+mod dump;
 mod prepare;
 mod evm_session;
 mod ahead;
@@ -43,6 +44,7 @@ pub use cambium_evm::{
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};
+pub use dump::{DumpProgress, DumpSummary};
 pub use error::{BlockFault, ChainError};
 pub use evm_session::EvmSession;
 pub use execute::{ExecutedBlock, Timings};

@@ -36,7 +36,7 @@ fn chain(merge_interval: Option<u64>) -> (Chain, Option<History>) {
         memory_bytes: 64 << 20,
         ..Options::default()
     };
-    let options = merge_interval.map_or(options.clone(), |blocks| options.layered(blocks));
+    let options = merge_interval.map_or(options, |blocks| options.layered(blocks));
     let chain = Chain::init_workload(disk.clone(), &workload(), options, &mut |_| {}).unwrap();
     let nodes = Some(WholeNodes::default());
     let history = merge_interval

@@ -123,7 +123,7 @@ pub(crate) fn init_progress(bar: &ProgressBar) -> impl FnMut(InitProgress) {
     }
 }
 
-fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
+pub(crate) fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
     let (genesis, head) = (chain.db().genesis(), chain.db().head());
     let chain_id = chain.spec().chain_id;
     let table = Table::default()

@@ -23,6 +23,8 @@ mod proved;
 mod layered_proof;
 mod proof;
 mod range;
+mod dump;
+mod inspect;
 mod import;
 mod db;
 mod workload;
@@ -135,6 +137,7 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Export(args) => chain::export(args, out),
         Command::Unwind(args) => chain::unwind(args, out),
         Command::SetHead(args) => chain::set_head(args, out),
+        Command::Get(args) if args.storage => inspect::storage(args, out),
         Command::Get(args) => chain::get(args, out),
         Command::Block(args) => blocks::block(args, out),
         Command::Receipts(args) => blocks::receipts(args, out),
@@ -151,6 +154,9 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Db(DbCommand::Check(args)) => db::check(args, out),
         Command::Db(DbCommand::Backup(args)) => db::backup(args, out),
         Command::Db(DbCommand::Repair(args)) => db::repair(args, out),
+        Command::Db(DbCommand::Inspect(args)) => inspect::inspect(args, out),
+        Command::Db(DbCommand::Dump(args)) => dump::dump(args, out),
+        Command::Db(DbCommand::Load(args)) => dump::load(args, out),
         Command::History(HistoryCommand::Build(args)) => history::build(args, out),
         Command::Kv(command) => kv::run(command, out),
         Command::Workload(args) => workload::workload(args, out),

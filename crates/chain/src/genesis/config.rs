@@ -26,7 +26,7 @@ const REFUSED: [&str; 10] = [
 ];
 
 /// Maximum number of blobs whose gas fits into 64 bits.
-const BLOBS_MAX: u64 = u64::MAX / DATA_GAS_PER_BLOB;
+pub(crate) const BLOBS_MAX: u64 = u64::MAX / DATA_GAS_PER_BLOB;
 
 #[derive(Default)]
 pub(super) struct ConfigFields {

@@ -20,7 +20,9 @@ mod alloy;
 
 pub(crate) use alloy::each_part;
 pub use block::{Genesis, GenesisAccount, GenesisPart};
+pub(crate) use config::BLOBS_MAX;
 pub use error::GenesisError;
+pub(crate) use values::{Value, optional, required, shown};
 
 use crate::ChainSpec;
 use alloy_primitives::{Address, B256};

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
 /// A value that can be read from a genesis file.
-pub(super) trait Value: Sized {
+pub(crate) trait Value: Sized {
     const EXPECTED: &'static str;
 
     fn from_text(text: &str) -> Option<Self>;
@@ -100,7 +100,7 @@ impl Value for Bytes {
 }
 
 /// Reads the next value of `map`; `None` if it is `null`. Errors name the `field`.
-pub(super) fn optional<'de, T: Value, M: MapAccess<'de>>(
+pub(crate) fn optional<'de, T: Value, M: MapAccess<'de>>(
     map: &mut M,
     field: impl fmt::Display,
 ) -> Result<Option<T>, M::Error> {
@@ -156,7 +156,7 @@ fn whole_number(text: &str) -> Option<U256> {
 }
 
 /// Reads the next value of `map`, which must not be `null`. Errors name the `field`.
-pub(super) fn required<'de, T: Value, M: MapAccess<'de>>(
+pub(crate) fn required<'de, T: Value, M: MapAccess<'de>>(
     map: &mut M,
     field: impl fmt::Display,
 ) -> Result<T, M::Error> {
@@ -190,7 +190,7 @@ impl Ignored {
 
 /// A key from the file, shortened for messages, with control characters replaced so that it can't
 /// control a terminal.
-pub(super) fn shown(key: &str) -> String {
+pub(crate) fn shown(key: &str) -> String {
     let harmless = |letter: char| match letter.is_control() {
         true => char::REPLACEMENT_CHARACTER,
         false => letter,

@@ -1,4 +1,7 @@
 //! Reads by address and slot number, whose hashes are the keys of the state.
+//!
+//! Each read hashes its keys anew, and then asks the same layers and caches as a read by hash does: nothing
+//! is cached by address.
 
 use crate::view::state::View;
 use alloy_primitives::{Address, B256, U256, keccak256};
@@ -16,7 +19,9 @@ fn slot_of(slot: &U256) -> B256 {
 }
 
 impl View {
-    /// Reads the account at an address; `None` if it doesn't exist.
+    /// Reads the account at an address; `None` if it doesn't exist. What recent blocks wrote and what the value
+    /// cache has comes from memory, absent accounts included; the rest takes one device read, and two if the
+    /// index does not fit into memory.
     ///
     /// # Errors
     ///
@@ -25,7 +30,8 @@ impl View {
         self.account(&path_of(&address))
     }
 
-    /// Reads a slot of the account at an address; zero if it is not set.
+    /// Reads a slot of the account at an address; zero if it is not set. It costs what
+    /// [`View::account_at`] does; the account is not read for it.
     ///
     /// # Errors
     ///
@@ -34,7 +40,8 @@ impl View {
         self.slot(&path_of(&address), &slot_of(&slot))
     }
 
-    /// Reads many accounts with all device reads in flight at once, in the order of `addresses`.
+    /// Reads many accounts with all device reads in flight at once, in the order of `addresses`. A page that has
+    /// several of them is read once.
     ///
     /// # Errors
     ///
@@ -44,7 +51,8 @@ impl View {
         self.accounts(&paths)
     }
 
-    /// Reads many slots with all device reads in flight at once, in the order of `slots`.
+    /// Reads many slots with all device reads in flight at once, in the order of `slots`. A page that has several
+    /// of them is read once.
     ///
     /// # Errors
     ///

@@ -1,8 +1,12 @@
 //! Arguments of the commands on accounts and slots: addresses, slots, and the block after which.
 
-use super::{super::block_ref::BlockRef, database::DbArgs};
+use super::{
+    super::{block_ref::BlockRef, numbers::parse_count},
+    database::DbArgs,
+};
 use cambium::{Address, B256, StorageKey, U256};
 use clap::Args as ClapArgs;
+use std::num::NonZeroUsize;
 
 pub(crate) const BAL_HELP: &str = "\
 From Amsterdam on the access list is stored with the block (EIP-7928). That of an earlier block is
@@ -33,6 +37,16 @@ pub(crate) struct GetArgs {
     /// Print the account's code instead, in hex
     #[arg(long, conflicts_with = "slot")]
     pub(crate) code: bool,
+    /// List the account's slots instead, in the order of keccak256 of the slot
+    #[arg(long, conflicts_with_all = ["slot", "code"])]
+    pub(crate) storage: bool,
+    /// Of --storage: begin at this keccak256 of a slot, of 64 hex digits
+    #[arg(long, value_name = "KEY", requires = "storage")]
+    pub(crate) from: Option<B256>,
+    /// Of --storage: list as many slots at most
+    #[arg(long, value_name = "N", requires = "storage", default_value = "1000",
+          value_parser = parse_count::<NonZeroUsize>)]
+    pub(crate) limit: NonZeroUsize,
     #[command(flatten)]
     pub(crate) state: StateArgs,
 }

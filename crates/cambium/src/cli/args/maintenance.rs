@@ -1,6 +1,9 @@
 //! Arguments of `cambium db`: commands on the database itself.
 
-use super::database::DbArgs;
+use super::{
+    database::DbArgs,
+    dump::{DUMP_HELP, DumpArgs, INSPECT_HELP, InspectArgs, LOAD_HELP, LoadArgs},
+};
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 
@@ -29,6 +32,15 @@ pub(crate) enum DbCommand {
     Backup(BackupArgs),
     /// Restore damaged files from the others, and print which blocks must be imported again
     Repair(RepairArgs),
+    /// Count the accounts, slots and codes of a state, and list the largest contracts
+    #[command(after_help = INSPECT_HELP)]
+    Inspect(InspectArgs),
+    /// Write a state as JSON, account by account
+    #[command(after_help = DUMP_HELP)]
+    Dump(DumpArgs),
+    /// Create a database from a state that `db dump` has written
+    #[command(after_help = LOAD_HELP)]
+    Load(LoadArgs),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -8,6 +8,7 @@ pub(crate) mod chain;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod kv;
+pub(crate) mod dump;
 pub(crate) mod maintenance;
 pub(crate) mod proof;
 pub(crate) mod workload;

@@ -1,0 +1,62 @@
+//! Arguments of the commands that write, read and measure a whole state.
+
+use super::{super::numbers::parse_count, accounts::StateArgs, database::DbArgs};
+use clap::Args as ClapArgs;
+use std::{num::NonZeroUsize, path::PathBuf};
+
+pub(crate) const DUMP_HELP: &str = "\
+Accounts have the form of a genesis file's `alloc`, under keccak256 of their address, and slots are under
+`hashedStorage`, by keccak256 of the slot: the database knows neither addresses nor slots. The block and
+the fork rules come with them, so that `cambium db load` makes a database that goes on after the block.
+
+Examples:
+  cambium db dump state.json -d DIR              the state at the head
+  cambium db dump --block 1000 -d DIR | gzip     the state after block 1000, to standard output
+
+With --json, for a dump to a file: file, block_number, block_hash, accounts, contracts, slots,
+missing_preimages (keys that are hashes) and loadable.";
+
+pub(crate) const LOAD_HELP: &str = "\
+The state root of what is loaded is compared with that of the block in the dump, which becomes the
+first block of the database. Blocks after it can be imported; one that asks for the hash of an older block
+(BLOCKHASH) is refused, since the database does not have it.
+
+With --json: chain_id, genesis_number and genesis_hash (those of the first block), state_root, head_number,
+head_hash.";
+
+pub(crate) const INSPECT_HELP: &str = "\
+Every account and slot is read, in the order of their hashed keys. Bytes are those of keys and values,
+without what pages and the index need besides.
+
+With --json: block_number, block_hash, accounts, contracts, accounts_with_storage, slots, account_bytes,
+slot_bytes, codes, and largest: path, slots, bytes, code_hash and code_bytes of each.";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DumpArgs {
+    /// File to write, or - for standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LoadArgs {
+    /// File that `cambium db dump` has written, or - for standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InspectArgs {
+    /// Number of contracts to list, those with the most slots
+    #[arg(long, value_name = "N", default_value = "20", value_parser = parse_count::<NonZeroUsize>)]
+    pub(crate) top: NonZeroUsize,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}

@@ -1,0 +1,121 @@
+//! A whole state as JSON, written and read: `db dump` and `db load`.
+
+use super::{
+    args::dump::{DumpArgs, LoadArgs},
+    chain::{INIT_BAR, described, init_progress, refuse_to_overwrite},
+    error::Failure,
+    files, history, open,
+    output::{Output, Report, Table, count, quantity},
+};
+use cambium::{B256, Chain, ChainError, DumpProgress, FileError};
+use serde_json::json;
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Steps of a bar over all accounts, in the order of their hashed keys.
+pub(crate) const KEYS: u64 = 1 << 16;
+
+/// How far a hashed key is on such a bar.
+pub(crate) fn step(key: &B256) -> u64 {
+    u64::from(u16::from_be_bytes([key[0], key[1]]))
+}
+
+pub(crate) const KEYS_BAR: &str = "{bar:30} {percent}%  {msg}  ETA {eta}";
+
+pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
+    let to_stdout = files::is_standard(&args.file);
+    if to_stdout && out.is_json() {
+        let why = "--json and - both write to standard output: name a file for the dump";
+        return Err(Failure::BadEntry {
+            why: why.to_owned(),
+        });
+    }
+    let chain = open::chain_to_read(&args.state.db, out)?;
+    let view = history::view(&args.state, chain.db(), out)?;
+    let file = files::output_name(&args.file);
+    let to: Box<dyn Write> = match to_stdout {
+        true => Box::new(io::stdout()),
+        false => {
+            refuse_to_overwrite(&args.file, args.force)?;
+            let created = File::create(&args.file);
+            Box::new(created.map_err(Failure::io(&args.file, "created"))?)
+        }
+    };
+    let mut to = BufWriter::with_capacity(BUFFER_BYTES, to);
+    let bar = out.bar(KEYS, KEYS_BAR);
+    let done = chain.dump_state(&view, &file, &mut to, &mut |progress: DumpProgress| {
+        bar.set_position(step(&progress.account));
+        let (accounts, slots) = (count(progress.accounts), count(progress.slots));
+        bar.set_message(format!("{accounts} accounts, {slots} slots"));
+    });
+    bar.finish_and_clear();
+    let done = done.map_err(|error| match error {
+        // Whoever reads standard output has enough of it: no error.
+        ChainError::File(FileError::Write { source, .. })
+            if to_stdout && source.kind() == io::ErrorKind::BrokenPipe =>
+        {
+            Failure::io(Path::new(&file), "written")(source)
+        }
+        error => error.into(),
+    })?;
+    let block = view.block();
+    let missing = done.accounts + done.slots;
+    if missing > 0 {
+        out.note(format_args!(
+            "{} addresses and {} slots are not known: their keys are hashes",
+            count(done.accounts),
+            count(done.slots)
+        ));
+    }
+    if !done.has_block {
+        out.note(format_args!(
+            "block {block} has left the log: `cambium db load` can make no database of this dump"
+        ));
+    } else if chain.db().merge_interval().is_some() && block != chain.db().genesis() {
+        out.note(
+            "a root under the commitment `layered` depends on earlier blocks, too: `cambium db load` \
+             can make no database of this dump",
+        );
+    }
+    if to_stdout {
+        return Ok(Report::new(String::new(), json!(null)));
+    }
+    let table = Table::default()
+        .row("block", block)
+        .row("accounts", count(done.accounts))
+        .row("contracts", count(done.contracts))
+        .row("slots", count(done.slots));
+    let is_mpt = chain.db().merge_interval().is_none();
+    let json = json!({
+        "file": file,
+        "block_number": quantity(block.number),
+        "block_hash": block.hash,
+        "accounts": done.accounts,
+        "contracts": done.contracts,
+        "slots": done.slots,
+        "missing_preimages": missing,
+        "loadable": done.has_block && is_mpt,
+    });
+    Ok(Report::new(format!("Wrote {file}.\n{table}"), json))
+}
+
+pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
+    if open::exists(&args.db)? {
+        return Err(Failure::Exists(args.db.datadir.clone()));
+    }
+    open::refuse_other_things(&args.db.datadir)?;
+    let from = files::input(&args.file)?;
+    let options = open::options_to_write(&args.db.clone().into());
+    let disk = open::disk(&args.db.datadir);
+    let bar = out.bar(1, INIT_BAR);
+    let chain = Chain::load_dump(disk, from, options, &mut init_progress(&bar));
+    bar.finish_and_clear();
+    let chain = chain?;
+    let state_root = chain.db().view()?.state_root();
+    Ok(described(&chain, state_root, "Created a database."))
+}
