@@ -34,6 +34,7 @@ mod index;
 mod log;
 mod changes;
 mod block_record;
+mod block_body;
 mod access_list;
 mod files;
 mod proof;
@@ -46,6 +47,7 @@ mod genesis;
 mod seeds;
 
 pub use access_list::access_list;
+pub use block_body::block_body;
 pub use block_record::block_record;
 pub use changes::changes;
 pub use checkpoint::checkpoint;
@@ -87,6 +89,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("index", index, 48 * MIB, 512),
     Target::new("log", log, 8 * MIB, 64),
     Target::new("block_record", block_record, 48 * MIB, 512),
+    // Receipts are compressed.
+    Target::new("block_body", block_body, 256 * KIB, 512),
     Target::new("changes", changes, 64 * KIB, 512),
     Target::new("access_list", access_list, 64 * KIB, 512),
     // Blocks may have 64 MiB, and compress to very little.

@@ -15,6 +15,7 @@ use alloy_consensus::{BlockBody, EMPTY_OMMER_ROOT_HASH, Header};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{Block, Transaction};
 use cambium_disk::FaultyDisk;
+use cambium_index::{StoredBody, pack_receipts};
 use cambium_primitives::{
     AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
     BalanceChange, BlockAccessIndex, Changes, CodeChange, NonceChange, Path, PreStateValues,
@@ -35,6 +36,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "index" => indices(),
         "log" => logs(),
         "block_record" => block_records(),
+        "block_body" => block_bodies(),
         "changes" => changes(),
         "access_list" => access_lists(),
         "block_file" => block_files(),
@@ -354,6 +356,32 @@ fn block_records() -> Seeds {
         ("head", seed(&[(2, 0, head.clone())])),
         ("branch", seed(&[(2, 0, head), (1, 1, block(103))])),
         ("unknown", seed(&[(9, 0, vec![1, 2, 3])])),
+    ]
+}
+
+fn block_bodies() -> Seeds {
+    let list = |items: &[&[u8]]| {
+        let payload = items.concat();
+        let mut out = Vec::new();
+        alloy_rlp::Header {
+            list: true,
+            payload_length: payload.len(),
+        }
+        .encode(&mut out);
+        out.extend_from_slice(&payload);
+        out
+    };
+    let transactions = list(&[&list(&[&[7], &[8]]), &[0x83, 2, 0xc1, 5]]);
+    let block = list(&[&list(&[&[0x80]]), &transactions, &[0xc0]]);
+    let receipts = pack_receipts(&list(&[&list(&[&[1], &[9], &[0x80], &[0xc0]])]));
+    let body = |access_list: &[u8], receipts: Option<&[u8]>| {
+        StoredBody::encode(U256::from(5), &block, access_list, receipts).to_vec()
+    };
+    vec![
+        ("plain", body(&[], None)),
+        ("with_list", body(&list(&[&[1]]), None)),
+        ("with_receipts", body(&[], Some(&receipts))),
+        ("with_both", body(&list(&[&[1]]), Some(&receipts))),
     ]
 }
 

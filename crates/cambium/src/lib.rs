@@ -79,6 +79,7 @@
 //! | commit changes from elsewhere | [`View::session`], [`Changes`] |
 //! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`] |
 //! | follow the chain: committed, reverted and finalized blocks with their changes | [`Db::subscribe`] |
+//! | find blocks, transactions, receipts and logs | [`Chain::with_index`], [`ChainIndex`] |
 //! | read beside a process that writes | [`ChainReader`] |
 //! | verify without a database | [`verify_account_proof`], [`BlockWitness::execute`] |
 //! | keep keys and values under a root | [`kv`] |
@@ -107,14 +108,14 @@ pub use cambium_chain::{
     BlockState, BlockWitness, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
     ClaimedChanges, DryRun, DryRunError, DumpProgress, DumpSummary, EvmSession, ExecutedBlock,
     ExecutionCounts, ExecutionError, Executor, ExecutorKind, FileError, FileKind, FilePosition,
-    Fork, Genesis, GenesisAccount, GenesisError, GenesisPart, HeaderError, Hooks, ImportProgress,
-    ImportSummary, InitProgress, InputFile, InsertedBlock, LayeredWitness, ManyRead, NoSpread,
-    OPTIMISTIC_THREADS_MIN, Outcome, Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER,
-    RawBlock, Receipt, RootAfter, Rules, SLOT_READER, STATELESS_GAS_LIMIT_MAX, SignatureError,
-    Spread, StateRead, StatelessError, StatelessReport, StatelessRules, TOKEN, Timed, Timings,
-    Transaction, TransactionFault, VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload,
-    WorkloadError, WorkloadParams, block_env, brief_json_error, config_env, token_balance_slot,
-    transaction_env,
+    Fork, FoundLog, FoundReceipt, FoundTransaction, Genesis, GenesisAccount, GenesisError,
+    GenesisPart, HeaderError, Hooks, ImportProgress, ImportSummary, InitProgress, InputFile,
+    InsertedBlock, LayeredWitness, ManyRead, NoSpread, OPTIMISTIC_THREADS_MIN, Outcome, Pool,
+    PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER, RawBlock, Receipt, RootAfter, Rules,
+    SLOT_READER, STATELESS_GAS_LIMIT_MAX, SignatureError, Spread, StateRead, StatelessError,
+    StatelessReport, StatelessRules, TOKEN, Timed, Timings, Transaction, TransactionFault,
+    VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams,
+    block_env, brief_json_error, config_env, token_balance_slot, transaction_env,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
@@ -123,6 +124,11 @@ pub use cambium_disk::{
 pub use cambium_history::{
     CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
     HistoryStats, HistoryView, WholeNodes, backup_with_history,
+};
+pub use cambium_index::{
+    ChainIndex, CheckedIndex, FoundHash, IndexCopy, IndexError, IndexFollower, IndexOptions,
+    IndexProgress, IndexStats, IndexedBlock, LogBlocks, LogFilter, ReceiptsOf, StoredBody,
+    StoredBodyError, copy_index, pack_receipts,
 };
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,

@@ -21,12 +21,12 @@ impl Chain {
     /// decoded, and [`ChainError::State`] if the block or its parent's state can't be read.
     pub fn access_list(&self, number: BlockNumber) -> Result<AccessList, ChainError> {
         let stored = self.stored(number)?;
-        if stored.access_list.is_empty() {
+        if stored.body.access_list.is_empty() {
             return self.made_access_list(&stored);
         }
         let transactions = stored.block()?.body.transactions.len();
         let limits = AccessListLimits::of_transactions(transactions);
-        AccessList::decode(&stored.access_list, &limits)
+        AccessList::decode(&stored.body.access_list, &limits)
             .map_err(|error| unreadable(stored.id, error))
     }
 
@@ -37,7 +37,7 @@ impl Chain {
     /// [`ChainError::NoSuchBlock`] if there is none, and [`ChainError::State`] if it has left the log or can't
     /// be read.
     pub fn kept_access_list(&self, number: BlockNumber) -> Result<Option<Bytes>, ChainError> {
-        let list = self.stored(number)?.access_list;
+        let list = self.stored(number)?.body.access_list;
         Ok((!list.is_empty()).then_some(list))
     }
 
@@ -64,8 +64,8 @@ impl Chain {
             block,
             senders,
             post_merge,
-            view,
         } = self.prepare_again(stored)?;
+        let view = self.db().view_of(self.parent_of(&block.header))?;
         let run = DryRun {
             block: &block,
             post_merge,

@@ -8,6 +8,7 @@ use crate::{
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_evm::BlockExecutor;
+use cambium_index::{ChainIndex, IndexError};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, Disk, Options, Recovery};
 use std::{
@@ -39,6 +40,8 @@ pub struct Chain {
     applying: bool,
     batch: usize,
     read_ahead: usize,
+    receipts: bool,
+    index: Option<ChainIndex>,
     recent: Mutex<Recent>,
     /// Held while a block is inserted.
     pub(crate) inserting: Mutex<()>,
@@ -53,6 +56,8 @@ impl Chain {
             applying: false,
             batch: 1,
             read_ahead: READ_AHEAD_DEFAULT,
+            receipts: false,
+            index: None,
             recent: Mutex::default(),
             inserting: Mutex::default(),
         }
@@ -129,6 +134,37 @@ impl Chain {
         Self { read_ahead, ..self }
     }
 
+    /// Sets whether blocks are stored with their receipts, which are not known otherwise without executing
+    /// them again. Blocks that are applied without execution have none.
+    #[must_use]
+    pub fn with_receipts(self, receipts: bool) -> Self {
+        Self { receipts, ..self }
+    }
+
+    /// Sets the index in which blocks, transactions, receipts and logs are looked up, and stores blocks with
+    /// their receipts. It is that of this database. An [`IndexFollower`](cambium_index::IndexFollower) keeps
+    /// it at the head; without one, a look-up adds the newest blocks.
+    #[must_use]
+    pub fn with_index(self, index: ChainIndex) -> Self {
+        let index = Some(index);
+        let receipts = true;
+        Self {
+            index,
+            receipts,
+            ..self
+        }
+    }
+
+    /// The index, if there is one.
+    pub const fn index(&self) -> Option<&ChainIndex> {
+        self.index.as_ref()
+    }
+
+    /// Whether blocks are stored with their receipts.
+    pub(crate) const fn keeps_receipts(&self) -> bool {
+        self.receipts
+    }
+
     /// Number of device reads in flight ahead of execution.
     pub(crate) const fn read_ahead(&self) -> usize {
         self.read_ahead
@@ -174,11 +210,10 @@ impl Chain {
     /// [`ChainError::State`] if the block can't be read, and [`ChainError::Unreadable`] if its bytes are no
     /// block.
     pub fn block_of(&self, id: BlockId) -> Result<Option<(Block, U256)>, ChainError> {
-        let Some(meta) = self.db.block_by_id(id)? else {
-            return Ok(None);
-        };
-        let stored = StoredBlock::read(meta)?;
-        Ok(Some((stored.block()?, stored.total_difficulty)))
+        match self.stored_of(id)? {
+            Some(stored) => Ok(Some((stored.block()?, stored.body.total_difficulty))),
+            None => Ok(None),
+        }
     }
 
     /// The RLP of the canonical block with this number.
@@ -187,7 +222,7 @@ impl Chain {
     ///
     /// As [`block`](Self::block).
     pub fn block_rlp(&self, number: BlockNumber) -> Result<Bytes, ChainError> {
-        Ok(self.stored(number)?.rlp)
+        Ok(self.stored(number)?.body.rlp)
     }
 
     /// Total difficulty of the canonical block with this number, including its own.
@@ -196,14 +231,40 @@ impl Chain {
     ///
     /// As [`block`](Self::block).
     pub fn total_difficulty(&self, number: BlockNumber) -> Result<U256, ChainError> {
-        Ok(self.stored(number)?.total_difficulty)
+        Ok(self.stored(number)?.body.total_difficulty)
     }
 
     /// The stored data of the canonical block with this number.
     pub(crate) fn stored(&self, number: BlockNumber) -> Result<StoredBlock, ChainError> {
+        if let Some(stored) = self.indexed(number)? {
+            return Ok(stored);
+        }
         let head = self.db.head();
         let meta = self.db.block(number)?;
         StoredBlock::read(meta.ok_or(ChainError::NoSuchBlock { number, head })?)
+    }
+
+    /// The stored data of a block of any branch.
+    pub(crate) fn stored_of(&self, id: BlockId) -> Result<Option<StoredBlock>, ChainError> {
+        if let Some(stored) = self.indexed(id.number)?
+            && stored.id == id
+        {
+            return Ok(Some(stored));
+        }
+        let meta = self.db.block_by_id(id)?;
+        meta.map(StoredBlock::read).transpose()
+    }
+
+    /// A canonical block from the index, if it is there: a read that does not get its changes as well, and
+    /// has blocks that the log no longer keeps.
+    fn indexed(&self, number: BlockNumber) -> Result<Option<StoredBlock>, ChainError> {
+        let Some(index) = &self.index else {
+            return Ok(None);
+        };
+        match index.block(&self.db, number) {
+            Err(IndexError::NotIndexed { .. } | IndexError::Behind { .. }) => Ok(None),
+            block => Ok(block?.map(StoredBlock::from)),
+        }
     }
 
     /// Whether the database has the block, so that a child can be executed on it.
@@ -245,7 +306,7 @@ impl Chain {
             return Ok(None);
         };
         let stored = StoredBlock::read(meta)?;
-        let known = KnownBlock::new(&stored.block()?, stored.total_difficulty);
+        let known = KnownBlock::new(&stored.block()?, stored.body.total_difficulty);
         self.remember(id.hash, known.clone());
         Ok(Some(known))
     }

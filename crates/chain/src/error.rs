@@ -4,6 +4,7 @@ use crate::{BodyError, FileError, GenesisError, HeaderError, VerifyError};
 use alloy_primitives::B256;
 use cambium_evm::{ExecutionError, SignatureError};
 use cambium_history::HistoryError;
+use cambium_index::IndexError;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
 use std::fmt::Display;
@@ -48,6 +49,9 @@ pub enum ChainError {
     /// The history can't be read.
     #[error(transparent)]
     History(Box<HistoryError>),
+    /// The index can't be read, or there is none.
+    #[error(transparent)]
+    Index(Box<IndexError>),
     /// A genesis file can't be used.
     #[error(transparent)]
     Genesis(#[from] GenesisError),
@@ -118,6 +122,15 @@ impl From<HistoryError> for ChainError {
         match error {
             HistoryError::State(error) => Self::State(error),
             error => Self::History(Box::new(error)),
+        }
+    }
+}
+
+impl From<IndexError> for ChainError {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::State(error) => Self::State(error),
+            error => Self::Index(Box::new(error)),
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
     error::execution_error,
     reads::TimedReads,
-    stored::{KnownBlock, meta},
+    stored::{KnownBlock, meta, packed},
     validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
 use alloy_primitives::{B256, Bytes};
@@ -124,6 +124,8 @@ struct Done {
     outcome: Option<Outcome>,
     /// The access list of execution, if it was recorded.
     access_list: Option<AccessList>,
+    /// Its receipts, packed, if they are kept.
+    receipts: Option<Vec<u8>>,
     counts: ExecutionCounts,
     timings: Timings,
 }
@@ -225,6 +227,7 @@ impl Chain {
             staged,
             outcome,
             access_list,
+            receipts,
             counts,
             mut timings,
         } = match applied {
@@ -247,7 +250,7 @@ impl Chain {
         // A list whose hash is not in the header is not stored.
         let access_list = access_list.as_ref().or(given);
         let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
-        let sealed = staged.seal(meta(&known, id.hash, rlp, access_list))?;
+        let sealed = staged.seal(meta(&known, id.hash, rlp, access_list, receipts.as_deref()))?;
         self.remember(id.hash, known);
         timings.execute += validated;
         timings.root += start.elapsed();
@@ -302,6 +305,10 @@ impl Chain {
         let (execute, hidden) = (start.elapsed(), early.elapsed);
 
         let start = Instant::now();
+        let receipts = match self.keeps_receipts() {
+            true => packed(&outcome.receipts),
+            false => None,
+        };
         let kept = how.keeps_outcome.then(|| outcome.clone());
         let Outcome {
             changes,
@@ -318,6 +325,7 @@ impl Chain {
             staged,
             outcome: kept,
             access_list,
+            receipts,
             counts,
             timings: Timings {
                 execute,
@@ -350,6 +358,7 @@ impl Chain {
             staged,
             outcome: None,
             access_list: None,
+            receipts: None,
             counts: ExecutionCounts::default(),
             timings: Timings {
                 execute,

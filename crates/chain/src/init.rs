@@ -205,7 +205,7 @@ impl Chain {
         block.encode(&mut rlp);
         let known = KnownBlock::new(block, total_difficulty);
         let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
-        let meta = meta(&known, hash, &rlp, access_list);
+        let meta = meta(&known, hash, &rlp, access_list, None);
         let db = loaded.create(meta, vec![(SPEC.to_owned(), json)])?;
         Ok(Self::new(db, spec))
     }

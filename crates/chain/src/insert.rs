@@ -128,14 +128,19 @@ impl Chain {
     /// [`StateError::UnknownBlock`] if there is no such block, and the errors of
     /// [`Db::view_of`](cambium_state::Db::view_of) if its parent's state can't be read.
     pub fn outcome_of(&self, id: BlockId) -> Result<Outcome, ChainError> {
-        let meta = self.db().block_by_id(id)?;
-        let stored = StoredBlock::read(meta.ok_or(StateError::UnknownBlock(id.hash))?)?;
+        let stored = self.stored_of(id)?;
+        self.outcome_in(&stored.ok_or(StateError::UnknownBlock(id.hash))?)
+    }
+
+    /// As [`Chain::outcome_of`], for a block that has been read.
+    pub(crate) fn outcome_in(&self, stored: &StoredBlock) -> Result<Outcome, ChainError> {
+        let id = stored.id;
         let BlockAgain {
             block,
             senders,
             post_merge,
-            view,
-        } = self.prepare_again(&stored)?;
+        } = self.prepare_again(stored)?;
+        let view = self.db().view_of(self.parent_of(&block.header))?;
         let input = self.spec().input(&block, &senders, post_merge);
         let mut session = view.clone().session();
         let mut roots = |changes: &_| session.intermediate_root(changes);

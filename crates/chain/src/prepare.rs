@@ -19,7 +19,7 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_evm::{SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
-use cambium_state::{PagePin, View};
+use cambium_state::PagePin;
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
@@ -66,8 +66,6 @@ pub(crate) struct BlockAgain {
     pub(crate) block: Block,
     pub(crate) senders: Vec<Address>,
     pub(crate) post_merge: bool,
-    /// The state that it was executed on.
-    pub(crate) view: View,
 }
 
 /// A block whose header has been validated.
@@ -200,16 +198,18 @@ impl Chain {
         }
     }
 
-    /// Prepares a block of the database to be executed again, on any branch.
+    /// Prepares a stored block to be executed again, on any branch.
     pub(crate) fn prepare_again(&self, stored: &StoredBlock) -> Result<BlockAgain, ChainError> {
         let block = stored.block()?;
         let header = &block.header;
-        let before = stored.total_difficulty.saturating_sub(header.difficulty);
+        let before = stored
+            .body
+            .total_difficulty
+            .saturating_sub(header.difficulty);
         let senders = self.senders(&block);
         Ok(BlockAgain {
             post_merge: self.spec().is_post_merge(header.number, before),
             senders: senders.map_err(|error| ChainError::invalid(stored.id, error))?,
-            view: self.db().view_of(self.parent_of(header))?,
             block,
         })
     }

@@ -2,6 +2,7 @@
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_evm::{ManyRead, StateRead, account_info};
+use cambium_history::{HistoryError, HistoryView};
 use cambium_keccak::keccak256_each;
 use cambium_state::{StateError, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
@@ -88,5 +89,34 @@ impl StateRead for TimedReads {
 
     fn has_storage(&self, address: Address) -> Result<bool, StateError> {
         self.time(|view| view.has_storage(&keccak256(address)))
+    }
+}
+
+/// The state after an old block, as execution reads it.
+pub(crate) struct OldState<'a>(pub(crate) &'a HistoryView);
+
+impl DatabaseRef for OldState<'_> {
+    type Error = HistoryError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, HistoryError> {
+        self.0.basic_ref(address)
+    }
+
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, HistoryError> {
+        self.0.code_by_hash_ref(code_hash)
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {
+        self.0.storage_ref(address, index)
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, HistoryError> {
+        self.0.block_hash_ref(number)
+    }
+}
+
+impl StateRead for OldState<'_> {
+    fn has_storage(&self, address: Address) -> Result<bool, HistoryError> {
+        self.0.has_storage(&keccak256(address))
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     Block, Chain, ChainError,
     error::execution_error,
     reads::TimedReads,
-    stored::{KnownBlock, meta},
+    stored::{KnownBlock, meta, packed},
     workload::BlockSealer,
 };
 use alloy_consensus::proofs::calculate_receipt_root;
@@ -25,6 +25,7 @@ impl BlockSealer for ChainSealer<'_> {
         let id = BlockId::new(block.header.number, block.header.hash_slow());
         let senders = chain.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
+        let keeps_receipts = chain.keeps_receipts();
         let view = chain.db().view_of(chain.parent_of(&block.header))?;
         let session = view.clone().session();
         let input = chain.spec().input(&block, &senders, true);
@@ -50,13 +51,20 @@ impl BlockSealer for ChainSealer<'_> {
         header.requests_hash = header.requests_hash.map(|_| requests.requests_hash());
         header.block_access_list_hash = access_list.as_ref().map(AccessList::hash);
         header.state_root = staged.root();
+        let receipts = keeps_receipts.then(|| packed(&receipts)).flatten();
         let hash = header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);
         // Total difficulty is not used past the merge.
         let known = KnownBlock::new(&block, U256::ZERO);
         staged
-            .seal(meta(&known, hash, &rlp, access_list.as_ref()))?
+            .seal(meta(
+                &known,
+                hash,
+                &rlp,
+                access_list.as_ref(),
+                receipts.as_deref(),
+            ))?
             .commit()?;
         chain.remember(hash, known);
         debug_assert_eq!(chain.db().head(), BlockId::new(block.header.number, hash));

@@ -2,8 +2,10 @@
 
 use crate::{Block, ChainError, error::unreadable};
 use alloy_consensus::Header;
-use alloy_primitives::{B256, Bytes, U256};
+use alloy_primitives::{B256, U256};
 use alloy_rlp::Decodable;
+use cambium_evm::Receipt;
+use cambium_index::{IndexedBlock, StoredBody, pack_receipts};
 use cambium_primitives::{AccessList, BlockId};
 use cambium_state::BlockMeta;
 
@@ -32,58 +34,69 @@ impl KnownBlock {
     }
 }
 
-/// Builds the metadata that the engine stores with a block. Its body:
-///
-/// | offset | size | meaning |
-/// |---|---|---|
-/// | 0 | 32 | total difficulty including this block, big-endian |
-/// | 32 | | the block's RLP |
-/// | then | | the RLP of its access list, if its header has the list's hash |
+/// Builds the metadata that the engine stores with a block. Its body is a [`StoredBody`]; `receipts` are
+/// packed.
 pub(crate) fn meta(
     known: &KnownBlock,
     hash: B256,
     rlp: &[u8],
     access_list: Option<&AccessList>,
+    receipts: Option<&[u8]>,
 ) -> BlockMeta {
     let header = &known.header;
-    let difficulty = known.total_difficulty.to_be_bytes::<32>();
     let access_list = access_list.map(AccessList::encode).unwrap_or_default();
     BlockMeta {
         id: BlockId::new(header.number, hash),
         parent: header.parent_hash,
         state_root: header.state_root,
-        body: [&difficulty[..], rlp, &access_list].concat().into(),
+        body: StoredBody::encode(known.total_difficulty, rlp, &access_list, receipts),
     }
 }
 
-/// A block as stored by [`meta`], not decoded.
+/// Compresses receipts, to be stored with their block. A block without transactions needs none.
+pub(crate) fn packed(receipts: &[Receipt]) -> Option<Vec<u8>> {
+    if receipts.is_empty() {
+        return None;
+    }
+    let mut rlp = Vec::new();
+    alloy_rlp::encode_list(receipts, &mut rlp);
+    Some(pack_receipts(&rlp))
+}
+
+/// A block as it is stored, not decoded.
 pub(crate) struct StoredBlock {
     pub(crate) id: BlockId,
-    pub(crate) total_difficulty: U256,
-    pub(crate) rlp: Bytes,
-    /// Empty if none was stored.
-    pub(crate) access_list: Bytes,
+    pub(crate) body: StoredBody,
 }
 
 impl StoredBlock {
     pub(crate) fn read(meta: BlockMeta) -> Result<Self, ChainError> {
         let BlockMeta { id, body, .. } = meta;
-        let Some((difficulty, mut rest)) = body.split_at_checked(32) else {
-            return Err(unreadable(id, "it is too short"));
-        };
-        let block = alloy_rlp::Header::decode_bytes(&mut rest, true);
-        block.map_err(|error| unreadable(id, error))?;
-        let end = body.len() - rest.len();
-        Ok(Self {
-            id,
-            total_difficulty: U256::from_be_slice(difficulty),
-            rlp: body.slice(32..end),
-            access_list: body.slice(end..),
-        })
+        let body = StoredBody::decode(&body).map_err(|error| unreadable(id, error))?;
+        Ok(Self { id, body })
     }
 
     /// Decodes the block.
     pub(crate) fn block(&self) -> Result<Block, ChainError> {
-        Block::decode(&mut &self.rlp[..]).map_err(|error| unreadable(self.id, error))
+        Block::decode(&mut &self.body.rlp[..]).map_err(|error| unreadable(self.id, error))
+    }
+
+    /// Decodes the receipts; `None` if they are not stored.
+    pub(crate) fn receipts(&self) -> Result<Option<Vec<Receipt>>, ChainError> {
+        let rlp = self.body.receipts_rlp();
+        let Some(rlp) = rlp.map_err(|error| unreadable(self.id, error))? else {
+            return Ok(None);
+        };
+        let decoded = Vec::decode(&mut &rlp[..]);
+        decoded
+            .map(Some)
+            .map_err(|error| unreadable(self.id, error))
+    }
+}
+
+impl From<IndexedBlock> for StoredBlock {
+    fn from(block: IndexedBlock) -> Self {
+        let IndexedBlock { id, body } = block;
+        Self { id, body }
     }
 }

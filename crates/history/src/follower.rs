@@ -1,74 +1,7 @@
 //! A thread that keeps a history at the head of its database.
 
 use crate::{History, HistoryError};
-use cambium_state::{Db, lower_priority};
-use parking_lot::{Condvar, Mutex};
-use std::{
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
-};
-
-/// Time between two looks at the head.
-const INTERVAL: Duration = Duration::from_millis(20);
-/// Pause after an error of the disk. Each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-#[derive(Default)]
-struct Signal {
-    is_over: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    fn is_over(&self) -> bool {
-        *self.is_over.lock()
-    }
-
-    /// Waits for the end, for some time at most. Returns whether it has come.
-    fn wait(&self, time: Duration) -> bool {
-        let mut is_over = self.is_over.lock();
-        if !*is_over {
-            self.changed.wait_for(&mut is_over, time);
-        }
-        *is_over
-    }
-
-    /// Repeats a step until the end. After an error of the disk it waits longer.
-    fn repeat(
-        &self,
-        mut step: impl FnMut() -> Result<(), HistoryError>,
-    ) -> Result<(), HistoryError> {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let is_over = match step() {
-                Ok(()) => {
-                    pause = FIRST_PAUSE;
-                    self.wait(INTERVAL)
-                }
-                Err(error) if error.is_of_disk() => {
-                    tracing::warn!(%error, ?pause, "the history tries again after a pause");
-                    let is_over = self.wait(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    is_over
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the history does not follow the chain any more");
-                    return Err(error);
-                }
-            };
-            if is_over {
-                return Ok(());
-            }
-        }
-    }
-
-    fn end(&self) {
-        *self.is_over.lock() = true;
-        self.changed.notify_all();
-    }
-}
+use cambium_state::{Background, Db, lower_priority};
 
 /// A thread that adds each new block to a history, and one that merges its files. Both end when it
 /// is dropped. The block log keeps what is not in the history's files yet.
@@ -79,41 +12,39 @@ impl Signal {
 pub struct Follower {
     history: History,
     db: Db,
-    signal: Arc<Signal>,
-    threads: Vec<JoinHandle<Result<(), HistoryError>>>,
+    threads: Background<HistoryError>,
 }
 
 impl Follower {
     /// Starts to follow.
     pub fn start(history: History, db: Db) -> Self {
-        let signal = Arc::<Signal>::default();
         // The syncs of commits wait for whatever the device was given before them.
         history.pace().set_gentle(true);
         history.add_follower(&db);
-        let following = {
-            let (history, db, signal) = (history.clone(), db.clone(), signal.clone());
-            thread::spawn(move || {
-                let mut held = None;
-                signal.repeat(|| {
-                    let caught_up = history.follow(&db, &mut |_| !signal.is_over());
-                    history.keep_log(&db);
-                    caught_up?;
-                    history.hold_present(&db, &mut held)
-                })
-            })
-        };
-        let merging = {
-            let (history, signal) = (history.clone(), signal.clone());
-            thread::spawn(move || {
-                lower_priority();
-                signal.repeat(|| history.merge())
-            })
-        };
+        let mut threads = Background::default();
+        {
+            let (history, db, mut held) = (history.clone(), db.clone(), None);
+            threads.repeat("the history", HistoryError::is_of_disk, move |signal| {
+                let caught_up = history.follow(&db, &mut |_| !signal.is_over());
+                history.keep_log(&db);
+                caught_up?;
+                history.hold_present(&db, &mut held)
+            });
+        }
+        {
+            let (history, mut is_lowered) = (history.clone(), false);
+            threads.repeat("the history", HistoryError::is_of_disk, move |_| {
+                if !is_lowered {
+                    lower_priority();
+                    is_lowered = true;
+                }
+                history.merge()
+            });
+        }
         Self {
             history,
             db,
-            signal,
-            threads: vec![following, merging],
+            threads,
         }
     }
 
@@ -136,18 +67,10 @@ impl Follower {
     }
 
     fn end(&mut self) -> Result<(), HistoryError> {
-        self.signal.end();
         self.history.pace().set_gentle(false);
-        let mut outcome = Ok(());
-        for thread in self.threads.drain(..) {
-            let ended = thread.join().unwrap_or_else(|_| {
-                Err(HistoryError::Poisoned {
-                    cause: "a panic".to_owned(),
-                })
-            });
-            outcome = outcome.and(ended);
-        }
-        outcome
+        self.threads.end(|| HistoryError::Poisoned {
+            cause: "a panic".to_owned(),
+        })
     }
 }
 

@@ -253,11 +253,11 @@ impl History {
     pub(crate) fn keep_log(&self, db: &Db) {
         let followers = self.inner.followers.lock();
         if *followers == 0 {
-            return db.keep_log_above(BlockNumber::MAX);
+            return db.keep_log_above("history", BlockNumber::MAX);
         }
         let durable = self.durable();
         // From here on the database itself keeps more when the chain leaves that block.
-        db.keep_log_above(durable.number);
+        db.keep_log_above("history", durable.number);
         if db
             .block_id(durable.number)
             .is_ok_and(|id| id != Some(durable))
@@ -265,7 +265,7 @@ impl History {
             let fork = canonical_ancestor(db, durable).ok().flatten();
             let first = self.blocks().0.number;
             let known = |fork: BlockId| fork.number.saturating_sub(WAYPOINT_DISTANCE);
-            db.keep_log_above(fork.map_or(first, known));
+            db.keep_log_above("history", fork.map_or(first, known));
         }
     }
 

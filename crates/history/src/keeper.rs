@@ -12,7 +12,7 @@ use crate::{
     merge::MergedRuns,
     node::WholeNodes,
     run::{
-        Filter, PageReads,
+        PageReads,
         reader::RunFile,
         writer::{RunContent, RunWriter},
     },
@@ -22,7 +22,7 @@ use crate::{
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{CommittedBlock, Db, StateError};
-use cambium_store::{Manifest, WritePace};
+use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeSet,
@@ -401,7 +401,7 @@ impl Keeper {
                 nodes: self.nodes,
                 blocks: listed.first..=listed.last.number,
                 keys,
-                has_filter: Filter::bytes_for(keys) <= filter_bytes_max,
+                has_filter: KeyFilter::bytes_for(keys) <= filter_bytes_max,
             },
             buffer_bytes(&self.options),
             self.pace.clone(),

@@ -63,6 +63,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod background;
 mod layered;
 mod options;
 mod form;
@@ -80,6 +81,7 @@ mod db;
 mod follow;
 mod repair;
 
+pub use background::{Background, EndSignal};
 pub use cambium_disk::{
     Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };

@@ -62,6 +62,8 @@ mod log_position;
 mod error;
 mod poison;
 mod pace;
+mod key_filter;
+mod due_runs;
 mod files;
 mod record;
 mod block_log;
@@ -87,8 +89,10 @@ pub use checkpoint::{
     PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece, quarantine,
 };
 pub use codes::{Codes, CodesRecovery};
+pub use due_runs::{RunSize, due_for_merge};
 pub use error::StoreError;
 pub use formats::FORMATS;
+pub use key_filter::KeyFilter;
 pub use log_position::LogPosition;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;

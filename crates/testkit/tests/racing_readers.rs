@@ -294,7 +294,7 @@ impl Followed {
                 self.history.merge().unwrap();
             }
             // As a follower does.
-            db.keep_log_above(self.history.durable().number);
+            db.keep_log_above("history", self.history.durable().number);
             db.flush(1).unwrap();
         }
     }

@@ -4,10 +4,10 @@ use super::{
     args::blocks::{BlockArgs, DiffArgs},
     block_ref::BlockRef,
     error::Failure,
-    open,
+    index, open,
     output::{Output, Report, Table, count, quantity},
 };
-use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, Outcome, StateError, U256};
+use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, StateError, U256};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ struct Found {
 }
 
 fn find(chain: &Chain, block: BlockRef) -> Result<Found, Failure> {
-    let id = block.find(chain.db())?;
+    let id = find_id(chain, block)?;
     let found = chain.block_of(id)?;
     let (block, total_difficulty) = found.ok_or(StateError::UnknownBlock(id.hash))?;
     Ok(Found {
@@ -31,13 +31,26 @@ fn find(chain: &Chain, block: BlockRef) -> Result<Found, Failure> {
     })
 }
 
+/// The block in a database, or in the index of its chain: that has the hashes of old blocks, too.
+fn find_id(chain: &Chain, block: BlockRef) -> Result<BlockId, Failure> {
+    match (block, block.find(chain.db())) {
+        (BlockRef::Hash(hash), Err(error)) if chain.index().is_some() => {
+            match chain.block_by_hash(hash)? {
+                Some((id, _)) => Ok(id),
+                None => Err(error),
+            }
+        }
+        (_, found) => found,
+    }
+}
+
 /// JSON as in Ethereum's JSON-RPC.
 fn rpc(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
 pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain_to_read(&args.db, out)?;
+    let chain = index::chain_to_read(&args.db, out)?;
     let found = find(&chain, args.block)?;
     let (header, body) = (&found.block.header, &found.block.body);
     let mut json = rpc(header);
@@ -79,39 +92,21 @@ pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain_to_read(&args.db, out)?;
+    let chain = index::chain_to_read(&args.db, out)?;
     let found = find(&chain, args.block)?;
     let transactions = &found.block.body.transactions;
-    let receipts = match transactions.is_empty() {
-        true => Vec::new(),
-        false => {
-            let Outcome { receipts, .. } = chain.outcome_of(found.id)?;
-            receipts
-        }
-    };
+    let receipts = chain.receipts(found.id)?;
     let mut table = Table::default()
         .row("block", found.id)
         .row("receipts", count(receipts.len() as u64))
         .section("Transactions");
     let mut listed = Vec::with_capacity(receipts.len());
     let mut before = 0;
-    for (index, (receipt, transaction)) in receipts.iter().zip(transactions).enumerate() {
+    for (at, (receipt, transaction)) in receipts.iter().zip(transactions).enumerate() {
         let gas_used = receipt.cumulative_gas_used() - before;
         before = receipt.cumulative_gas_used();
-        let mut json = rpc(receipt);
-        json["transactionHash"] = json!(transaction.hash());
-        json["transactionIndex"] = quantity(index as u64);
-        json["gasUsed"] = quantity(gas_used);
-        listed.push(json);
-        let how = match receipt.is_success() {
-            true => "succeeded",
-            false => "reverted",
-        };
-        let logs = match receipt.logs().len() {
-            1 => "1 log".to_owned(),
-            logs => format!("{} logs", count(logs as u64)),
-        };
-        let text = format!("{how}, {} gas, {logs}", count(gas_used));
+        listed.push(index::receipt_json(receipt, transaction, at, gas_used));
+        let text = index::receipt_text(receipt, gas_used);
         table = table.row(transaction.hash(), text);
     }
     let json = json!({

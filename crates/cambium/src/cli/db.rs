@@ -6,11 +6,11 @@ use super::{
         maintenance::{BackupArgs, CheckArgs, RepairArgs},
     },
     error::{Exit, Failure},
-    figures, history, open,
+    figures, history, index, open,
     output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
-    BackupReport, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, HistoryCopy,
+    BackupReport, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, Db, HistoryCopy,
     RepairProgress, RepairReport, Stats,
 };
 use serde_json::{Value, json};
@@ -27,8 +27,13 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     let stats = db.stats()?;
     let genesis = db.genesis();
     let chain_id = Chain::rules_of(&db)?.map(|spec| spec.chain_id);
-    let table = figures::rows(&db, stats_table(&stats, genesis, chain_id));
-    let json = stats_json(&stats, genesis, chain_id, figures::json(&db));
+    let indexed = index::stats(args, &db)?;
+    let mut table = figures::rows(&db, stats_table(&stats, genesis, chain_id));
+    if let Some(indexed) = &indexed {
+        table = index::stats_rows(table.section("Blocks, transactions and logs"), indexed);
+    }
+    let mut json = stats_json(&stats, genesis, chain_id, figures::json(&db));
+    json["index"] = indexed.as_ref().map_or(Value::Null, index::stats_json);
     Ok(Report::new(table.to_string(), json))
 }
 
@@ -286,9 +291,19 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
             cambium::backup_with_history(&from, &to, options, &mut progress).map_err(Failure::from)
         }
     };
-    bar.finish_and_clear();
     let (BackupReport { head, sizes }, history) = done?;
-    let sizes = sizes + history.map_or(BackupSizes::default(), |history| history.sizes);
+    let index = match args.no_index {
+        true => None,
+        false => {
+            let (copy, _) = Db::open_read_only(to.clone(), options)?;
+            cambium::copy_index(&from, &to, &copy, &mut progress)?
+        }
+    };
+    bar.finish_and_clear();
+    let sizes = sizes
+        + history.map_or(BackupSizes::default(), |history| history.sizes)
+        + index.map_or(BackupSizes::default(), |index| index.sizes);
+    let indexed = index.map(|index| index.upto.map_or(0, |upto| upto.number));
     let of = |files, size| format!("{} files of {}", count(files), bytes(size));
     let table = Table::default()
         .row("copy", args.to.display())
@@ -299,6 +314,10 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
                 .as_ref()
                 .map_or_else(|| "none".to_owned(), history_blocks),
         )
+        .row(
+            "index",
+            indexed.map_or_else(|| "none".to_owned(), |upto| format!("up to block {upto}")),
+        )
         .row("shared", of(sizes.linked_files, sizes.linked_bytes))
         .row("copied", of(sizes.copied_files, sizes.copied_bytes));
     Ok(Report::new(
@@ -308,6 +327,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
             "head_number": quantity(head.number),
             "head_hash": head.hash,
             "history": history.as_ref().map(history_json),
+            "index_upto_number": indexed.map(quantity),
             "shared_files": sizes.linked_files,
             "shared_bytes": sizes.linked_bytes,
             "copied_files": sizes.copied_files,

@@ -2,8 +2,8 @@
 
 use cambium::kv::{KvError, VerifyError};
 use cambium::{
-    B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, ProofError,
-    StateError, StatelessError, StoreError, WorkloadError, brief_json_error,
+    B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, IndexError,
+    ProofError, StateError, StatelessError, StoreError, WorkloadError, brief_json_error,
 };
 use std::{
     fmt, io,
@@ -155,6 +155,12 @@ impl From<HistoryError> for Failure {
             HistoryError::State(error) => error.into(),
             error => Self::History(Box::new(error)),
         }
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        ChainError::from(error).into()
     }
 }
 
@@ -333,6 +339,12 @@ fn chain_exit(error: &ChainError) -> Exit {
         ChainError::Unreadable { .. } => Exit::Damaged,
         ChainError::State(error) => state_exit(error),
         ChainError::History(error) => history_exit(error),
+        ChainError::Index(error) => match **error {
+            IndexError::Damaged { .. }
+            | IndexError::Missing { .. }
+            | IndexError::Unreadable { .. } => Exit::Damaged,
+            _ => Exit::CouldNotBeDone,
+        },
         ChainError::File(error) => file_exit(error),
         ChainError::Genesis(_)
         | ChainError::OtherGenesis { .. }

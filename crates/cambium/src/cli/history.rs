@@ -254,6 +254,18 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     Ok(Report::new(text, json))
 }
 
+/// The history of a database that is read, if it has one. One that can't be read is noted.
+pub(crate) fn to_read(args: &DbArgs, db: &Db, out: &Output) -> Result<Option<History>, Failure> {
+    match History::open_read_only(open::disk_to_read(args)?, db, options(args, None)) {
+        Ok(history) => Ok(Some(history)),
+        Err(HistoryError::NoHistory { .. }) => Ok(None),
+        Err(error) => {
+            out.note(&error);
+            Ok(None)
+        }
+    }
+}
+
 /// The state that the arguments name: at the head, near it from the block log, and else from the
 /// history, if there is one.
 pub(crate) fn view(args: &StateArgs, db: &Db, out: &Output) -> Result<HistoryView, Failure> {

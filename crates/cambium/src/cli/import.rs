@@ -4,13 +4,14 @@ use super::{
     args::import::ImportArgs,
     chain,
     error::Failure,
-    figures, files, history, open,
+    figures, files, history, index, open,
     output::{Output, Report, Table, count, quantity, rate, seconds},
     signals::Stop,
 };
 use cambium::{
     BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind, FileError, Follower,
-    ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock, StateError, WithAccessLists,
+    ImportProgress, ImportSummary, IndexFollower, OPTIMISTIC_THREADS_MIN, RawBlock, StateError,
+    WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -40,6 +41,7 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let chain = chain
         .with_batch(args.batch.get())
         .with_read_ahead(args.read_ahead);
+    let (chain, index_follower) = index::follow(chain, args.index, &args.db.db, out)?;
     let follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
     let head = chain.db().head();
     let stop = Stop::on_signals();
@@ -47,10 +49,16 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let imported = import_files(&chain, &args.files, lists, &stop, out);
     // The blocks before a failure are committed, and belong to the history as well.
     let followed = follower.map(Follower::finish).transpose();
+    let indexed = index_follower.map(IndexFollower::finish).transpose();
     let summary = imported?;
     if let Err(error) = followed {
         out.note(format_args!(
             "the history does not follow the chain any more: {error}"
+        ));
+    }
+    if let Err(error) = indexed {
+        out.note(format_args!(
+            "the index does not follow the chain any more: {error}"
         ));
     }
     let done = &summary.done;
@@ -161,7 +169,7 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
 }
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
-    let db = history::beside(args.history, &args.db)?;
+    let db = index::beside(args.index, history::beside(args.history, &args.db)?)?;
     let Some(genesis) = &args.genesis else {
         return open::chain_to_write(&db, out);
     };

@@ -16,6 +16,7 @@ mod about;
 mod figures;
 mod open;
 mod history;
+mod index;
 mod chain;
 mod bal;
 mod blocks;
@@ -31,7 +32,7 @@ mod workload;
 mod kv;
 mod demo;
 
-use args::{Args, Command, history::HistoryCommand, maintenance::DbCommand};
+use args::{Args, Command, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand};
 use clap::{
     FromArgMatches,
     error::{ContextKind, ErrorKind},
@@ -140,6 +141,8 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Get(args) if args.storage => inspect::storage(args, out),
         Command::Get(args) => chain::get(args, out),
         Command::Block(args) => blocks::block(args, out),
+        Command::Tx(args) => index::tx(args, out),
+        Command::Logs(args) => index::logs(args, out),
         Command::Receipts(args) => blocks::receipts(args, out),
         Command::Diff(args) => blocks::diff(args, out),
         Command::Bal(args) => bal::bal(args, out),
@@ -158,6 +161,8 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Db(DbCommand::Dump(args)) => dump::dump(args, out),
         Command::Db(DbCommand::Load(args)) => dump::load(args, out),
         Command::History(HistoryCommand::Build(args)) => history::build(args, out),
+        Command::Index(IndexCommand::Build(args)) => index::build(args, out),
+        Command::Index(IndexCommand::Check(args)) => index::check(args, out),
         Command::Kv(command) => kv::run(command, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),

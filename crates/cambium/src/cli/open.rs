@@ -57,7 +57,7 @@ pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {
             "blocks.idx",
             "lost+found",
         ];
-        let folders = ["log", "segments", "values", "history", "readers"];
+        let folders = ["log", "segments", "values", "history", "index", "readers"];
         let ends = name.starts_with("checkpoint-") || name.ends_with(".tmp");
         files.contains(&name) || folders.contains(&name) || ends || name.contains(".damaged")
     };

@@ -132,14 +132,14 @@ impl Dump<'_> {
         writeln!(self.out, "  \"number\": \"{:#x}\",", id.number)?;
         writeln!(self.out, "  \"hash\": \"{}\",", id.hash)?;
         if let Some(block) = block {
-            let difficulty = block.total_difficulty;
+            let difficulty = block.body.total_difficulty;
             writeln!(self.out, "  \"totalDifficulty\": \"{difficulty:#x}\",")?;
-            writeln!(self.out, "  \"block\": \"{}\",", block.rlp)?;
-            if !block.access_list.is_empty() {
+            writeln!(self.out, "  \"block\": \"{}\",", block.body.rlp)?;
+            if !block.body.access_list.is_empty() {
                 writeln!(
                     self.out,
                     "  \"blockAccessList\": \"{}\",",
-                    block.access_list
+                    block.body.access_list
                 )?;
             }
         }

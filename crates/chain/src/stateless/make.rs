@@ -1,11 +1,11 @@
 //! Making witnesses from a database: blocks are executed again on their parents' states.
 
 use super::witness::{BlockWitness, LayeredWitness};
-use crate::{Block, Chain, ChainError, error::execution_error};
+use crate::{Block, Chain, ChainError, error::execution_error, reads::OldState};
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_evm::{Executor, Hooks, Recorder, Sequential, StateRead, Touched};
-use cambium_history::{HistoryError, HistoryView};
+use cambium_history::HistoryView;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{StateError, View};
 use cambium_trie::{ProofTargets, Witness};
@@ -157,35 +157,6 @@ impl Chain {
             witness,
             layered,
         })
-    }
-}
-
-/// The state before a block, as execution reads it.
-struct OldState<'a>(&'a HistoryView);
-
-impl DatabaseRef for OldState<'_> {
-    type Error = HistoryError;
-
-    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, HistoryError> {
-        self.0.basic_ref(address)
-    }
-
-    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, HistoryError> {
-        self.0.code_by_hash_ref(code_hash)
-    }
-
-    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {
-        self.0.storage_ref(address, index)
-    }
-
-    fn block_hash_ref(&self, number: u64) -> Result<B256, HistoryError> {
-        self.0.block_hash_ref(number)
-    }
-}
-
-impl StateRead for OldState<'_> {
-    fn has_storage(&self, address: Address) -> Result<bool, HistoryError> {
-        self.0.has_storage(&keccak256(address))
     }
 }
 

@@ -1,12 +1,10 @@
 //! Runs in files: sorted entries of consecutive blocks, written once.
 
 mod fences;
-mod filter;
 pub(crate) mod format;
 mod pages;
 pub(crate) mod writer;
 pub(crate) mod reader;
 
-pub(crate) use filter::Filter;
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use pages::{PageReads, PagesAhead, Place};

@@ -2,7 +2,6 @@
 
 use super::{
     fences::Fences,
-    filter::Filter,
     format::{EndOfPage, PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
     pages::{PageReads, PagesAhead, ReadPage},
 };
@@ -14,6 +13,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::{Access, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber, DecodeError};
+use cambium_store::KeyFilter;
 use std::{
     ops::{ControlFlow, RangeInclusive},
     sync::Arc,
@@ -27,7 +27,7 @@ pub(crate) struct RunFile {
     path: String,
     trailer: Trailer,
     fences: Fences,
-    filter: Option<Filter>,
+    filter: Option<KeyFilter>,
     /// Pages that a cursor reads at once.
     cursor_pages: u64,
     reads: Arc<PageReads>,
@@ -108,7 +108,7 @@ impl RunFile {
         if (1..=filter_bytes_max).contains(&trailer.filter_bytes) {
             let at = trailer.filter_at();
             let filter = self.section(at, trailer.filter_bytes, trailer.filter_sum)?;
-            let filter = Filter::from_bytes(filter)
+            let filter = KeyFilter::from_bytes(filter)
                 .ok_or_else(|| damaged(&self.path, at, "a filter is not of whole blocks"))?;
             self.filter = Some(filter);
         }

@@ -2,7 +2,6 @@
 
 use super::{
     fences::Fences,
-    filter::Filter,
     format::{PAGE_BYTES, PageBuilder, REPEATED_BYTES_MAX, Trailer, WAYPOINT_BYTES, blocks_of},
 };
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
 };
 use cambium_disk::{Access, Disk, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_store::WritePace;
+use cambium_store::{KeyFilter, WritePace};
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -37,7 +36,7 @@ pub(crate) struct RunWriter {
     keys: u64,
     pages: u64,
     fences: Fences,
-    filter: Option<Filter>,
+    filter: Option<KeyFilter>,
     /// Whole blocks that are not written yet.
     buffer: Vec<u8>,
     buffer_bytes: usize,
@@ -71,7 +70,7 @@ impl RunWriter {
             keys: 0,
             pages: 0,
             fences: Fences::default(),
-            filter: has_filter.then(|| Filter::new(keys)),
+            filter: has_filter.then(|| KeyFilter::new(keys)),
             buffer: Vec::with_capacity(buffer_bytes + PAGE_BYTES),
             buffer_bytes,
             pace,
@@ -146,7 +145,7 @@ impl RunWriter {
         self.end_page(false)?;
         let fences = self.fences.encode();
         let filter = self.filter.take();
-        let filter = filter.as_ref().map_or(&[][..], Filter::as_bytes);
+        let filter = filter.as_ref().map_or(&[][..], KeyFilter::as_bytes);
         let mut ids = Vec::with_capacity(waypoints.len() * WAYPOINT_BYTES);
         for id in waypoints {
             ids.extend_from_slice(&id.number.to_le_bytes());

@@ -27,7 +27,7 @@ use cambium_snapshot::{
 };
 use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::Mutex;
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::Arc;
 
 /// The parts of a database, from which it is assembled.
 pub(crate) struct Parts {
@@ -127,7 +127,7 @@ impl Parts {
                 replaying: Mutex::new(None),
                 target_head: Mutex::new(None),
                 finality: Mutex::default(),
-                kept_above: AtomicU64::new(u64::MAX),
+                kept_above: Mutex::default(),
             },
             layers: Layers::new(base, tree, delta, intervals.is_some()),
             merging: Arc::new(MergeControl::new(is_behind)),

@@ -10,7 +10,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_snapshot::{PagePin, StateError, pinned_bytes_max};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 /// A canonical block, with its changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,13 +266,16 @@ impl Db {
     }
 
     /// Keeps the blocks above `number` in the block log, whatever [`Options::keep_blocks`] says:
-    /// somebody is still going to read them. Each call replaces the number of the one before. Blocks
-    /// that have left the log don't come back. If the head moves to a branch that leaves the chain
-    /// below `number`, the blocks above the fork are kept, and 64 below it: whoever reads them may
-    /// not know the hash of each block.
-    pub fn keep_log_above(&self, number: BlockNumber) {
-        let kept_above = &self.inner.journal.kept_above;
-        kept_above.store(number, Ordering::Relaxed);
+    /// `reader` is still going to read them. Each call replaces the number of the reader's one before;
+    /// [`BlockNumber::MAX`] ends it. Blocks that have left the log don't come back. If the head moves to
+    /// a branch that leaves the chain below `number`, the blocks above the fork are kept, and 64 below
+    /// it: whoever reads them may not know the hash of each block.
+    pub fn keep_log_above(&self, reader: &'static str, number: BlockNumber) {
+        let mut kept_above = self.inner.journal.kept_above.lock();
+        match number {
+            BlockNumber::MAX => kept_above.remove(reader),
+            number => kept_above.insert(reader, number),
+        };
     }
 
     /// Whether a block is committed and can be built upon: it is canonical, or one of the newest

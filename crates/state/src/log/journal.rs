@@ -14,7 +14,7 @@ use cambium_store::{
     BlockLog, Checkpoint, LogPosition, Manifest, Record, RemovedLogFile, StoreError,
 };
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 
 /// Most files that a merge reads for pruning, and most that it removes. The limit bounds the time
 /// that this adds to a merge, however long the log is.
@@ -49,8 +49,8 @@ pub(crate) struct Journal {
     /// The safe and finalized blocks. Changed only under `writer`, or before anybody else has the
     /// database.
     pub(crate) finality: Mutex<Finality>,
-    /// Blocks above this one are kept, whatever the options say.
-    pub(crate) kept_above: AtomicU64,
+    /// Blocks above the lowest of these are kept, whatever the options say: by who reads them.
+    pub(crate) kept_above: Mutex<BTreeMap<&'static str, BlockNumber>>,
     /// Dropped last: it holds the lock of the directory.
     pub(crate) access: Access,
 }
@@ -174,14 +174,23 @@ impl Journal {
             .max(self.genesis.number)
     }
 
+    /// The lowest number above which somebody wants the blocks.
+    fn kept_above(&self) -> BlockNumber {
+        let kept_above = self.kept_above.lock();
+        kept_above
+            .values()
+            .copied()
+            .min()
+            .unwrap_or(BlockNumber::MAX)
+    }
+
     /// Goes on keeping what whoever reads the log needs when blocks from `changed` on have left the chain.
     /// The caller has locked `writer`.
     pub(crate) fn keep_from_fork(&self, changed: BlockNumber) {
         let fork = changed.saturating_sub(1 + KEPT_BELOW_FORK);
-        let lower = |above| (above != BlockNumber::MAX).then(|| fork.min(above));
-        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        // Nobody reads it if there is no number.
-        _ = self.kept_above.fetch_update(set, get, lower);
+        for above in self.kept_above.lock().values_mut() {
+            *above = fork.min(*above);
+        }
     }
 
     /// Forgets safe and finalized blocks from `changed` on that are not canonical any more. While the head
@@ -233,7 +242,7 @@ impl Journal {
         let number = head
             .number
             .saturating_sub(blocks)
-            .min(self.kept_above.load(Ordering::Relaxed))
+            .min(self.kept_above())
             .min(base_move.to().number)
             // Branches leave the base's chain below their lowest block.
             .min(lowest_recent.map_or(u64::MAX, |lowest| lowest.saturating_sub(1)))

@@ -352,7 +352,9 @@ fn after_a_reorganization_a_short_log_is_enough_to_follow() {
             world.catch_up();
             world.history.flush().unwrap();
             world.history.merge().unwrap();
-            world.db.keep_log_above(world.history.durable().number);
+            world
+                .db
+                .keep_log_above("history", world.history.durable().number);
             world.db.flush(0).unwrap();
         }
         let head = world.db.head().number;

@@ -257,7 +257,9 @@ fn whatever_happens_between_two_files_of_a_copy_its_history_goes_on() {
             for _ in 0..blocks {
                 world.block();
                 world.catch_up();
-                world.db.keep_log_above(world.history.durable().number);
+                world
+                    .db
+                    .keep_log_above("history", world.history.durable().number);
                 world.db.flush(world.random.below(2) as usize).unwrap();
             }
             world.history.merge().unwrap();

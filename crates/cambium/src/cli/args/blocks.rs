@@ -7,8 +7,8 @@ use super::{
 use clap::Args as ClapArgs;
 
 pub(crate) const RECEIPTS_HELP: &str = "\
-The state before the block must be one that can be read: of one of the newest heights, or restored from
-the block log.
+Without an index that has the receipts, the state before the block must be one that can be read: of one of
+the newest heights, or restored from the block log.
 
 With --json: block_number, block_hash and receipts, each as eth_getTransactionReceipt gives it, without
 what follows from the block.";

@@ -8,6 +8,7 @@ use super::{
     chain::{ExportArgs, InitArgs, UnwindArgs},
     history::HistoryCommand,
     import::{IMPORT_HELP, ImportArgs},
+    index::{IndexCommand, LOGS_HELP, LogsArgs, TX_HELP, TxArgs},
     kv::{KV_HELP, KvCommand},
     maintenance::DbCommand,
     proof::{
@@ -113,7 +114,13 @@ pub(crate) enum Command {
         after_help = "With --json: the block as eth_getBlockByHash gives it with whole transactions, and `canonical`."
     )]
     Block(BlockArgs),
-    /// Print the receipts of a block's transactions, which is executed again for them
+    /// Print a transaction and its receipt, by the transaction's hash
+    #[command(after_help = TX_HELP)]
+    Tx(TxArgs),
+    /// Print the logs of given contracts and topics
+    #[command(after_help = LOGS_HELP)]
+    Logs(LogsArgs),
+    /// Print the receipts of a block's transactions: from the index, or by executing the block again
     #[command(after_help = RECEIPTS_HELP)]
     Receipts(BlockArgs),
     /// Print what changed between two blocks: accounts and slots by their hashed keys
@@ -142,6 +149,9 @@ pub(crate) enum Command {
     /// Make old states readable: accounts and slots at any block
     #[command(subcommand)]
     History(HistoryCommand),
+    /// Make blocks, transactions, receipts and logs findable by hash, address and topic
+    #[command(subcommand)]
+    Index(IndexCommand),
     /// Store values under keys of 32 bytes, with a root that commits to all of them
     #[command(subcommand, after_help = KV_HELP)]
     Kv(KvCommand),

@@ -63,6 +63,10 @@ pub(crate) struct ImportArgs {
     pub(crate) history: Option<HistoryMode>,
     #[command(flatten)]
     pub(crate) nodes: NodesArgs,
+    /// Keep an index of blocks, transactions and logs, and the receipts: for `tx`, `logs` and `receipts`
+    /// [default: go on with the index that is there]
+    #[arg(long)]
+    pub(crate) index: bool,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
 }

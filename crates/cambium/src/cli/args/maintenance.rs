@@ -61,6 +61,9 @@ pub(crate) struct BackupArgs {
     /// Leave the history out: `cambium history build` makes it in the copy, as far as the log goes
     #[arg(long)]
     pub(crate) no_history: bool,
+    /// Leave the index out: `cambium index build` makes it in the copy, as far as the log goes
+    #[arg(long)]
+    pub(crate) no_index: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

@@ -7,6 +7,7 @@ pub(crate) mod blocks;
 pub(crate) mod chain;
 pub(crate) mod history;
 pub(crate) mod import;
+pub(crate) mod index;
 pub(crate) mod kv;
 pub(crate) mod dump;
 pub(crate) mod maintenance;

@@ -1,0 +1,368 @@
+//! The index: made and checked by commands of its own, followed by imports, read by others.
+
+use super::{
+    args::{
+        database::{DbArgs, WriteArgs},
+        index::{IndexBuildArgs, LogsArgs, TxArgs},
+    },
+    error::Failure,
+    history, open,
+    output::{Output, Report, Table, bytes, count, quantity},
+};
+use cambium::{
+    Chain, ChainIndex, CheckedIndex, Db, FoundReceipt, FoundTransaction, IndexError, IndexFollower,
+    IndexOptions, IndexStats, LogFilter, Receipt, Transaction,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+
+/// Memory of the index, of `memory` bytes for all.
+fn memory_of(memory: u64) -> u64 {
+    (memory / 16).clamp(1 << 20, 256 << 20)
+}
+
+fn options(args: &DbArgs) -> IndexOptions {
+    IndexOptions {
+        memory_bytes: memory_of(args.memory),
+        ..IndexOptions::default()
+    }
+}
+
+/// The arguments for the database of an import: with less memory, if it follows an index.
+pub(crate) fn beside(wants: bool, mut args: WriteArgs) -> Result<WriteArgs, Failure> {
+    if wants || ChainIndex::exists(&*open::disk(&args.db.datadir))? {
+        args.db.memory -= memory_of(args.db.memory).min(args.db.memory);
+    }
+    Ok(args)
+}
+
+/// The chain with its index, and what keeps that at the head during an import, if there is one or `wants`
+/// asks for it.
+pub(crate) fn follow(
+    chain: Chain,
+    wants: bool,
+    args: &DbArgs,
+    out: &Output,
+) -> Result<(Chain, Option<IndexFollower>), Failure> {
+    let disk = open::disk(&args.datadir);
+    let opened = match ChainIndex::exists(&*disk)? {
+        true => ChainIndex::open(disk, chain.db(), options(args)),
+        false if wants => ChainIndex::create(disk, chain.db(), 0, options(args)),
+        false => return Ok((chain, None)),
+    };
+    let index = match opened {
+        Ok(index) => index,
+        Err(error) if !wants => {
+            let what = "the index does not follow this import";
+            out.note(format_args!("{what}: {error}"));
+            return Ok((chain, None));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let chain = chain.with_index(index.clone());
+    // Blocks that are there already get their receipts here, which takes executing them.
+    catch_up(&chain, args, out)?;
+    let follower = IndexFollower::start(index, chain.db().clone());
+    Ok((chain, Some(follower)))
+}
+
+/// The chain of a database that is read, with its index, if it has one.
+pub(crate) fn chain_to_read(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
+    let chain = open::chain_to_read(args, out)?;
+    let opened = ChainIndex::open_read_only(open::disk_to_read(args)?, chain.db(), options(args));
+    match opened {
+        Ok(index) => Ok(chain.with_index(index)),
+        Err(IndexError::NoIndex { .. }) => Ok(chain),
+        Err(error) => {
+            out.note(&error);
+            Ok(chain)
+        }
+    }
+}
+
+/// As [`chain_to_read`], for a command that needs the index.
+fn indexed_chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
+    let chain = open::chain_to_read(args, out)?;
+    let index = ChainIndex::open_read_only(open::disk_to_read(args)?, chain.db(), options(args))?;
+    Ok(chain.with_index(index))
+}
+
+/// Adds the blocks up to the head. Returns how many have transactions and no receipts.
+fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<u64, Failure> {
+    let index = chain.index().ok_or(IndexError::NotOpen)?;
+    let before = index.stats().upto.map_or(0, |upto| upto.number);
+    let head = chain.db().head().number;
+    if before == head && head > 0 {
+        return Ok(0);
+    }
+    let old_states = history::to_read(args, chain.db(), out)?;
+    let bar = out.bar(
+        head.saturating_sub(before),
+        "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
+    );
+    let (mut without, mut failed) = (0, None);
+    chain.build_index(old_states.as_ref(), &mut |progress| {
+        let upto = progress.upto.number;
+        without += u64::from(!progress.has_receipts);
+        bar.set_position(upto.saturating_sub(before));
+        bar.set_message(format!("block {}", count(upto)));
+        // Runs are merged when there are some new ones.
+        if upto.is_multiple_of(1_024)
+            && let Err(error) = index.merge()
+        {
+            failed = Some(error);
+        }
+        failed.is_none()
+    })?;
+    bar.finish_and_clear();
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(without),
+    }
+}
+
+pub(crate) fn build(args: &IndexBuildArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain_to_read(&args.db, out)?;
+    let disk = open::disk(&args.db.datadir);
+    let index = match ChainIndex::exists(&*disk)? {
+        true => ChainIndex::open(disk, chain.db(), options(&args.db))?,
+        false => {
+            let first = args.from.unwrap_or(0);
+            ChainIndex::create(disk, chain.db(), first, options(&args.db))?
+        }
+    };
+    let chain = chain.with_index(index.clone());
+    let without = catch_up(&chain, &args.db, out)?;
+    index.flush()?;
+    index.merge()?;
+    if without > 0 {
+        out.note(format_args!(
+            "{} blocks have transactions whose receipts could not be made, since the states before them \
+             can't be read. `cambium history build` makes old states readable; after that, remove the \
+             folder `index` and build it again.",
+            count(without)
+        ));
+    }
+    let stats = index.stats();
+    let mut json = stats_json(&stats);
+    json["without_receipts"] = json!(without);
+    let table = stats_rows(Table::default(), &stats);
+    Ok(Report::new(table.to_string(), json))
+}
+
+pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = indexed_chain(args, out)?;
+    let index = chain.index().ok_or(IndexError::NotOpen)?;
+    let bar = out.bar(
+        index.stats().blocks,
+        "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
+    );
+    let checked = index.check(&mut |checked| {
+        bar.set_position(checked.blocks);
+        bar.set_message(format!("{} blocks", count(checked.blocks)));
+    })?;
+    bar.finish_and_clear();
+    let CheckedIndex {
+        runs,
+        blocks,
+        hashes,
+        logs,
+    } = checked;
+    let table = Table::default()
+        .row("blocks", count(blocks))
+        .row("transactions", count(hashes - blocks))
+        .row("entries of logs", count(logs))
+        .row("runs", count(runs));
+    let json = json!({
+        "blocks": blocks,
+        "transactions": hashes - blocks,
+        "log_entries": logs,
+        "runs": runs,
+    });
+    Ok(Report::new(format!("The index is whole.\n{table}"), json))
+}
+
+/// What the index has, for a database that may have none.
+pub(crate) fn stats(args: &DbArgs, db: &Db) -> Result<Option<IndexStats>, Failure> {
+    let disk = open::disk_to_read(args)?;
+    match ChainIndex::open_read_only(disk, db, options(args)) {
+        Ok(index) => Ok(Some(index.stats())),
+        Err(IndexError::NoIndex { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn stats_rows(table: Table, stats: &IndexStats) -> Table {
+    let upto = stats
+        .upto
+        .map_or("none".to_owned(), |upto| upto.to_string());
+    table
+        .row("indexed from block", stats.oldest)
+        .row("indexed up to", upto)
+        .row(
+            "blocks",
+            format!("{}, {}", count(stats.blocks), bytes(stats.data_bytes)),
+        )
+        .row(
+            "transactions",
+            count(stats.hashes.saturating_sub(stats.blocks)),
+        )
+        .row("entries of logs", count(stats.logs))
+        .row(
+            "runs",
+            format!("{}, {}", count(stats.runs), bytes(stats.run_bytes)),
+        )
+}
+
+pub(crate) fn stats_json(stats: &IndexStats) -> Value {
+    json!({
+        "oldest_number": quantity(stats.oldest),
+        "upto_number": stats.upto.map(|upto| quantity(upto.number)),
+        "upto_hash": stats.upto.map(|upto| upto.hash),
+        "blocks": stats.blocks,
+        "transactions": stats.hashes.saturating_sub(stats.blocks),
+        "log_entries": stats.logs,
+        "runs": stats.runs,
+        "run_bytes": stats.run_bytes,
+        "data_bytes": stats.data_bytes,
+        "memory_bytes": stats.memory_bytes,
+    })
+}
+
+/// JSON as in Ethereum's JSON-RPC.
+fn rpc(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+/// A receipt as `eth_getTransactionReceipt` gives it, without what follows from the block.
+pub(crate) fn receipt_json(
+    receipt: &Receipt,
+    transaction: &Transaction,
+    index: usize,
+    gas_used: u64,
+) -> Value {
+    let mut json = rpc(receipt);
+    json["transactionHash"] = json!(transaction.hash());
+    json["transactionIndex"] = quantity(index as u64);
+    json["gasUsed"] = quantity(gas_used);
+    json
+}
+
+/// Whether a transaction succeeded, its gas and logs, in words.
+pub(crate) fn receipt_text(receipt: &Receipt, gas_used: u64) -> String {
+    let how = match receipt.is_success() {
+        true => "succeeded",
+        false => "reverted",
+    };
+    let logs = match receipt.logs().len() {
+        1 => "1 log".to_owned(),
+        logs => format!("{} logs", count(logs as u64)),
+    };
+    format!("{how}, {} gas, {logs}", count(gas_used))
+}
+
+pub(crate) fn tx(args: &TxArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = indexed_chain(&args.db, out)?;
+    let unknown = || Failure::NoValue {
+        why: format!(
+            "no transaction of the canonical chain has the hash {}",
+            args.hash
+        ),
+    };
+    let (found, receipt) = match args.no_receipt {
+        true => (chain.transaction(args.hash)?.ok_or_else(unknown)?, None),
+        false => {
+            let found = chain.receipt(args.hash)?.ok_or_else(unknown)?;
+            (found.found.clone(), Some(found))
+        }
+    };
+    let FoundTransaction {
+        block,
+        index,
+        transaction,
+        sender,
+    } = found;
+    let mut json = rpc(&transaction);
+    json["from"] = json!(sender);
+    json["blockHash"] = json!(block.hash);
+    json["blockNumber"] = quantity(block.number);
+    json["transactionIndex"] = quantity(index as u64);
+    let mut table = Table::default()
+        .row("transaction", transaction.hash())
+        .row("block", block)
+        .row("index", count(index as u64))
+        .row("type", transaction.tx_type() as u8)
+        .row("from", sender);
+    let receipt = receipt.map(|found| {
+        let FoundReceipt {
+            receipt, gas_used, ..
+        } = found;
+        let mut json = receipt_json(&receipt, &transaction, index, gas_used);
+        json["blockHash"] = json!(block.hash);
+        json["blockNumber"] = quantity(block.number);
+        (receipt_text(&receipt, gas_used), json)
+    });
+    let (text, receipt) = receipt.unzip();
+    if let Some(text) = text {
+        table = table.row("receipt", text);
+    }
+    let json = json!({ "transaction": json, "receipt": receipt });
+    Ok(Report::new(table.to_string(), json))
+}
+
+pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = indexed_chain(&args.db, out)?;
+    let filter = LogFilter {
+        addresses: args.address.clone(),
+        topics: [&args.topic0, &args.topic1, &args.topic2, &args.topic3].map(Vec::clone),
+    };
+    let (from, to) = (
+        args.from.find_canonical(chain.db())?,
+        args.to.find_canonical(chain.db())?,
+    );
+    if from.number > to.number {
+        let why = format!("--from is block {from}, which comes after --to, block {to}");
+        return Err(Failure::BadEntry { why });
+    }
+    let (mut listed, mut lines, mut more) = (Vec::new(), String::new(), false);
+    chain.logs(&filter, from.number..=to.number, &mut |found| {
+        if listed.len() as u64 >= args.limit {
+            more = true;
+            return ControlFlow::Break(());
+        }
+        let topics = found
+            .log
+            .topics()
+            .iter()
+            .map(|topic| format!("\n  {topic}"));
+        lines += &format!(
+            "block {} log {}  {}, {} of data{}\n",
+            count(found.block.number),
+            found.log_index,
+            found.log.address,
+            bytes(found.log.data.data.len() as u64),
+            topics.collect::<String>()
+        );
+        let mut json = rpc(&found.log);
+        json["blockNumber"] = quantity(found.block.number);
+        json["blockHash"] = json!(found.block.hash);
+        json["transactionHash"] = json!(found.transaction);
+        json["transactionIndex"] = quantity(found.transaction_index as u64);
+        json["logIndex"] = quantity(found.log_index as u64);
+        json["removed"] = json!(false);
+        listed.push(json);
+        ControlFlow::Continue(())
+    })?;
+    let len = listed.len() as u64;
+    let end = match more {
+        true => format!(
+            "{} logs, and more: --limit is {}",
+            count(len),
+            count(args.limit)
+        ),
+        false => format!("{} logs", count(len)),
+    };
+    let json = json!({ "logs": listed, "more": more });
+    Ok(Report::new(format!("{lines}{end}"), json))
+}

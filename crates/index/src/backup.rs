@@ -1,0 +1,126 @@
+//! Copying an index to the copy of its database, while another process follows the chain.
+//!
+//! The list is read after the database was copied: so what it has in files and what the copy's log has
+//! leave no block out. Runs are written once, and so are data files but the newest: these are linked if both
+//! directories are in one file system. Blocks that the copy's chain does not have are taken back in the copy.
+
+use crate::{
+    ChainIndex, IndexError, IndexOptions,
+    counters::Counters,
+    keeper::open_runs,
+    list::{DIR, RunList, data_name, run_name},
+};
+use cambium_disk::{Access, Disk, DiskError};
+use cambium_primitives::BlockId;
+use cambium_state::{BackupSizes, Db, StateError, StoreError};
+use cambium_store::FileCopier;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// Attempts to copy the files of a list beside a process that merges them. What an attempt has got it
+/// keeps, so each needs only what has been merged since.
+const ATTEMPTS: usize = 64;
+
+/// The copy of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexCopy {
+    /// The newest block that it has.
+    pub upto: Option<BlockId>,
+    /// Bytes that are shared with the original, and bytes that were copied.
+    pub sizes: BackupSizes,
+}
+
+/// Copies the index of the database on `from`, if it has one, to the disk `to`, which has the copy `copy` of
+/// the database. The copy of the index is complete up to the head of `copy`.
+///
+/// # Errors
+///
+/// [`IndexError::OtherDatabase`], [`IndexError::Damaged`] and [`IndexError::Missing`] if the index can't be
+/// opened, and errors of the disks. What was copied is no index then: its list is written last.
+pub fn copy_index(
+    from: &Arc<dyn Disk>,
+    to: &Arc<dyn Disk>,
+    copy: &Db,
+    progress: &mut dyn FnMut(&BackupSizes),
+) -> Result<Option<IndexCopy>, IndexError> {
+    let genesis = copy.genesis().hash;
+    let Some(mut list) = RunList::read(&**from, genesis)? else {
+        return Ok(None);
+    };
+    to.create_dir(DIR)?;
+    let mut copier = FileCopier::new(&**from, &**to, progress);
+    let mut held = BTreeSet::new();
+    let mut attempt = 1;
+    loop {
+        match hold(&**from, &mut copier, &list, &mut held) {
+            // The other process has merged runs, or taken blocks back, meanwhile.
+            Err(IndexError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
+            done => {
+                done?;
+                break;
+            }
+        }
+        list = RunList::read(&**from, genesis)?.unwrap_or(list);
+    }
+    let sizes = copier.sizes();
+    list.write(&**to)?;
+    let index = ChainIndex::open(to.clone(), copy, IndexOptions::default())?;
+    index.catch_up(copy, &mut |_, _| Ok(None), &mut |_| true)?;
+    index.flush()?;
+    Ok(Some(IndexCopy {
+        upto: index.durable(),
+        sizes,
+    }))
+}
+
+/// Links or copies the files of a list that are not there yet.
+fn hold(
+    from: &dyn Disk,
+    copier: &mut FileCopier<'_>,
+    list: &RunList,
+    held: &mut BTreeSet<String>,
+) -> Result<(), IndexError> {
+    let no_memory = IndexOptions {
+        memory_bytes: 0,
+        ..IndexOptions::default()
+    };
+    let runs = open_runs(from, list, &no_memory, &Arc::<Counters>::default())?;
+    let data = runs.iter().flat_map(|run| run.run.extents().files());
+    let data: BTreeSet<u64> = data.collect();
+    let missing = |name: &str| IndexError::Missing {
+        file: from.display_path(name),
+    };
+    let gone = |name: &str, error: DiskError| match error.is_not_found() {
+        true => missing(name),
+        false => error.into(),
+    };
+    let runs = list.runs.iter().map(|run| (run_name(run.file), None));
+    let data = data.into_iter().map(|file| {
+        // The newest one is still written to.
+        let len = (file == list.data_file).then_some(list.data_end);
+        (data_name(file), len)
+    });
+    for (name, len) in runs.chain(data) {
+        if held.contains(&name) {
+            continue;
+        }
+        let is_linked = match len {
+            Some(_) => false,
+            None => copier.link(&name, &name).map_err(|error| match error {
+                StoreError::Disk(error) => gone(&name, error),
+                error => StateError::from(error).into(),
+            })?,
+        };
+        if !is_linked {
+            let file = from.open_with(&name, Access::Cached);
+            let file = file.map_err(|error| gone(&name, error))?;
+            let len = match len {
+                Some(len) => len,
+                None => file.len()?,
+            };
+            let copied = copier.copy(&*file, &name, len);
+            copied.map_err(StateError::from)?;
+        }
+        held.insert(name);
+    }
+    Ok(())
+}

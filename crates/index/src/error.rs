@@ -1,0 +1,151 @@
+//! Errors of an index: what it does not have, and damaged files, by name.
+
+use alloy_primitives::B256;
+use cambium_disk::DiskError;
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{StateError, StoreError};
+
+/// Error of reading or writing an index. The database itself is sound after any of them.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// An error of the database.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// An operation of the disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The bytes in a file of the index are not those that were written.
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; the state does not need it. Remove the folder \
+         `index`, and `cambium index build` makes it again of the blocks that the log keeps"
+    )]
+    Damaged {
+        /// The file's path for display.
+        file: String,
+        /// Offset of the damage, in bytes.
+        offset: u64,
+        /// What is wrong there, in words.
+        what: String,
+    },
+    /// A file of the index is missing, or is not the one that the list of runs names.
+    #[error(
+        "{file} is missing, or another file is in its place; the state does not need it. Remove the \
+         folder `index`, and `cambium index build` makes it again of the blocks that the log keeps"
+    )]
+    Missing {
+        /// The file's path for display.
+        file: String,
+    },
+    /// The directory has no index.
+    #[error(
+        "{dir} has no index of blocks, transactions and logs: `cambium index build` makes one of the \
+         blocks that the log keeps"
+    )]
+    NoIndex {
+        /// The database's directory for display.
+        dir: String,
+    },
+    /// The chain was opened without an index.
+    #[error(
+        "hashes and logs are looked up in an index, and the chain was opened without one: give it one with \
+         `Chain::with_index`"
+    )]
+    NotOpen,
+    /// There is an index already.
+    #[error("{dir} has an index already")]
+    Exists {
+        /// The database's directory for display.
+        dir: String,
+    },
+    /// The database is one of entries, by keys.
+    #[error("a key-value database has no blocks of transactions to index")]
+    NoBlocks,
+    /// The index belongs to another database.
+    #[error(
+        "{file} belongs to the database whose first block is {found}, and this one's is {genesis}"
+    )]
+    OtherDatabase {
+        /// The list of runs, for display.
+        file: String,
+        /// The first block of the database it was made for.
+        found: B256,
+        /// The first block of this database.
+        genesis: B256,
+    },
+    /// The index was written by a newer version.
+    #[error("{file} was written by a newer Cambium (format {found}, this one reads {supported})")]
+    NewerFormat {
+        /// The file's path for display.
+        file: String,
+        /// Format number in the file.
+        found: u32,
+        /// Format number that this version reads.
+        supported: u32,
+    },
+    /// A block in the database is not one that a chain has stored.
+    #[error("block {block} in the database can't be read: {why}")]
+    Unreadable {
+        /// The block.
+        block: BlockId,
+        /// The cause.
+        why: String,
+    },
+    /// Blocks of such numbers can't be indexed.
+    #[error("block {number} can't be indexed: the highest number that can be is 4,294,967,294")]
+    TooHigh {
+        /// The block.
+        number: BlockNumber,
+    },
+    /// Many blocks are not indexed yet, so what was not found may be there.
+    #[error(
+        "the index ends at block {upto}, and the head is {head}: `cambium index build` brings it there"
+    )]
+    Behind {
+        /// The newest block of the index.
+        upto: BlockNumber,
+        /// The head of the database.
+        head: BlockId,
+    },
+    /// The blocks asked for are not indexed: they had left the block log before they were to be.
+    #[error(
+        "block {number} is not in the index: the oldest one from which on all blocks are is {oldest}"
+    )]
+    NotIndexed {
+        /// The block.
+        number: BlockNumber,
+        /// The oldest block from which on all are indexed.
+        oldest: BlockNumber,
+    },
+    /// The receipts of a block are not stored.
+    #[error(
+        "block {block} has no receipts in the index: it was applied without execution, or its state \
+         could not be read when it was indexed"
+    )]
+    NoReceipts {
+        /// The block.
+        block: BlockId,
+    },
+    /// The list of files could not be written: whether a crash would leave it or the one before is not
+    /// known.
+    #[error(
+        "no more writes to the index after an earlier failure ({cause}): remove its cause and start \
+         again; the database itself is sound"
+    )]
+    Poisoned {
+        /// Message of the first failure.
+        cause: String,
+    },
+    /// The index was opened for reading alone.
+    #[error("the index is open for reading alone")]
+    ReadOnly,
+}
+
+impl IndexError {
+    /// Whether it is an operation of the disk that failed: another attempt may succeed.
+    pub(crate) const fn is_of_disk(&self) -> bool {
+        matches!(
+            self,
+            Self::Disk(_) | Self::State(StateError::Store(StoreError::Disk(_)))
+        )
+    }
+}

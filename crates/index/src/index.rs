@@ -1,0 +1,536 @@
+//! The index of a chain: its face.
+
+use crate::{
+    IndexError, IndexProgress, IndexedBlock, ReceiptsOf, StoredBody,
+    counters::Counters,
+    entry::{BLOCK_PLACE, Kind, hash_key},
+    keeper::{IndexOptions, Keeper, Live, LiveRun, is_canonical, open_runs},
+    list::{DIR, RunList, data_name, file_of, run_name},
+};
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_disk::{Disk, DiskLock, LockError};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{Db, LeafKind, StateError};
+use cambium_store::{Manifest, StoreError, WritePace};
+use std::{collections::BTreeSet, sync::Arc};
+
+const LOCK_NAME: &str = "index/LOCK";
+/// Attempts to open an index beside a process that merges it.
+const OPEN_ATTEMPTS: usize = 16;
+/// Blocks that a look-up adds itself if they are not indexed yet.
+const ADDED_BLOCKS_MAX: u64 = 128;
+
+/// Sizes and counters of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexStats {
+    /// The oldest block from which on all are indexed.
+    pub oldest: BlockNumber,
+    /// The newest indexed block; `None` if there is none.
+    pub upto: Option<BlockId>,
+    /// Number of blocks in files.
+    pub blocks: u64,
+    /// Number of runs.
+    pub runs: u64,
+    /// Length of the runs' files, in bytes.
+    pub run_bytes: u64,
+    /// Length of the data files, in bytes, as far as runs refer to them.
+    pub data_bytes: u64,
+    /// Number of entries of hashes in files: of blocks and transactions.
+    pub hashes: u64,
+    /// Number of entries of logs in files: for each block one of each address and topic.
+    pub logs: u64,
+    /// Runs whose filter is not in memory.
+    pub runs_without_filter: u64,
+    /// Memory of fences, filters and places of blocks, in bytes.
+    pub memory_bytes: u64,
+    /// Blocks that are in memory alone.
+    pub recent_blocks: u64,
+    /// Memory of these, in bytes, about.
+    pub recent_bytes: u64,
+    /// Device reads of runs so far.
+    pub index_reads: u64,
+    /// Device reads of block data so far.
+    pub data_reads: u64,
+    /// Bytes written so far, merges included.
+    pub written_bytes: u64,
+}
+
+/// What has a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundHash {
+    /// The canonical block that it is of or in.
+    pub block: IndexedBlock,
+    /// Index of the transaction in the block; `None` if the hash is the block's own.
+    pub transaction: Option<usize>,
+}
+
+/// The index of a chain's blocks, transactions and logs. Clones are handles of the same index.
+#[derive(Clone)]
+pub struct ChainIndex {
+    pub(crate) keeper: Arc<Keeper>,
+}
+
+/// How far the index was at a moment at which all of it was canonical.
+#[derive(Clone, Copy)]
+pub(crate) struct Reached {
+    pub(crate) upto: Option<BlockId>,
+    /// Whether blocks above are missing.
+    pub(crate) is_behind: bool,
+}
+
+impl ChainIndex {
+    /// Whether a database has an index.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Disk`] if the disk can't tell.
+    pub fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
+        RunList::exists(disk)
+    }
+
+    /// Begins the index of a database, whose disk is `disk`, with block `first`, or the oldest one that the
+    /// block log still has above that. [`ChainIndex::catch_up`] adds the blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoBlocks`] for a key-value database, [`IndexError::Exists`] if there is one, and an
+    /// error if another process has it.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        db: &Db,
+        first: BlockNumber,
+        options: IndexOptions,
+    ) -> Result<Self, IndexError> {
+        if db.options().leaves == LeafKind::Entries {
+            return Err(IndexError::NoBlocks);
+        }
+        disk.create_dir(DIR)?;
+        disk.sync_dir("")?;
+        let lock = lock(&*disk)?;
+        let genesis = db.genesis().hash;
+        if RunList::read(&*disk, genesis)?.is_some() {
+            let dir = disk.display_path("");
+            return Err(IndexError::Exists { dir });
+        }
+        let list = RunList {
+            genesis,
+            seed: Manifest::new_salt(),
+            first,
+            next_file: 2,
+            data_file: 1,
+            data_end: 0,
+            runs: Vec::new(),
+        };
+        // Of an index whose list was removed.
+        remove_leftovers(&*disk, &list, &[])?;
+        list.write(&*disk)?;
+        let counters = Arc::<Counters>::default();
+        Ok(Self::assemble(
+            disk,
+            options,
+            list,
+            Vec::new(),
+            counters,
+            Some(lock),
+        ))
+    }
+
+    /// Opens the index of a database for writing. Nobody else may have it open for that.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NoIndex`] if there is none, [`IndexError::OtherDatabase`] if it is that of another
+    /// one, [`IndexError::Damaged`] and [`IndexError::Missing`] name a file that is not as it was
+    /// written, and it is an error if another process has the index.
+    pub fn open(disk: Arc<dyn Disk>, db: &Db, options: IndexOptions) -> Result<Self, IndexError> {
+        Self::no_index(&*disk)?;
+        let lock = lock(&*disk)?;
+        let list = Self::list(&*disk, db)?;
+        let counters = Arc::<Counters>::default();
+        let runs = open_runs(&*disk, &list, &options, &counters)?;
+        remove_leftovers(&*disk, &list, &runs)?;
+        Ok(Self::assemble(
+            disk,
+            options,
+            list,
+            runs,
+            counters,
+            Some(lock),
+        ))
+    }
+
+    /// Opens the index of a database for reading alone, beside a process that may write to it. Blocks
+    /// above its files are read from the block log, and kept in memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChainIndex::open`].
+    pub fn open_read_only(
+        disk: Arc<dyn Disk>,
+        db: &Db,
+        options: IndexOptions,
+    ) -> Result<Self, IndexError> {
+        Self::no_index(&*disk)?;
+        let counters = Arc::<Counters>::default();
+        let mut attempt = 1;
+        loop {
+            let list = Self::list(&*disk, db)?;
+            match open_runs(&*disk, &list, &options, &counters) {
+                // The other process has merged it meanwhile.
+                Err(IndexError::Missing { .. }) if attempt < OPEN_ATTEMPTS => attempt += 1,
+                runs => {
+                    let runs = runs?;
+                    return Ok(Self::assemble(disk, options, list, runs, counters, None));
+                }
+            }
+        }
+    }
+
+    fn no_index(disk: &dyn Disk) -> Result<(), IndexError> {
+        match RunList::exists(disk)? {
+            true => Ok(()),
+            false => Err(IndexError::NoIndex {
+                dir: disk.display_path(""),
+            }),
+        }
+    }
+
+    fn list(disk: &dyn Disk, db: &Db) -> Result<RunList, IndexError> {
+        let list = RunList::read(disk, db.genesis().hash)?;
+        list.ok_or_else(|| IndexError::NoIndex {
+            dir: disk.display_path(""),
+        })
+    }
+
+    fn assemble(
+        disk: Arc<dyn Disk>,
+        options: IndexOptions,
+        list: RunList,
+        runs: Vec<LiveRun>,
+        counters: Arc<Counters>,
+        lock: Option<DiskLock>,
+    ) -> Self {
+        Self {
+            keeper: Arc::new(Keeper::new(disk, options, list, runs, counters, lock)),
+        }
+    }
+
+    /// Adds the blocks up to the head, and takes back those that are not canonical any more, until
+    /// `progress` returns false. Blocks that were stored without receipts get those that `receipts` makes.
+    /// Returns whether it is at the head.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk and of the database, those of `receipts`, and [`IndexError::Unreadable`] if a
+    /// block in the database is not one of a chain.
+    pub fn catch_up(
+        &self,
+        db: &Db,
+        receipts: &mut ReceiptsOf<'_>,
+        progress: &mut dyn FnMut(&IndexProgress) -> bool,
+    ) -> Result<bool, IndexError> {
+        let _growing = self.keeper.growing.lock();
+        self.keeper.follow(db, receipts, progress)
+    }
+
+    /// Writes the blocks in memory to files.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::ReadOnly`], and errors of the disk; the blocks stay in memory then.
+    pub fn flush(&self) -> Result<(), IndexError> {
+        let _growing = self.keeper.growing.lock();
+        self.keeper.flush()
+    }
+
+    /// Merges runs as long as any are due: each entry is written about as often as there are powers of four
+    /// between a new run and the whole.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::ReadOnly`], and errors of the disk; the runs stay as they are then.
+    pub fn merge(&self) -> Result<(), IndexError> {
+        self.keeper.merge_all()
+    }
+
+    /// The newest block that is in files. The block log must keep the blocks above it.
+    pub fn durable(&self) -> Option<BlockId> {
+        self.keeper.list.lock().upto()
+    }
+
+    /// The throttle of writes, which is off at first.
+    pub(crate) fn pace(&self) -> &WritePace {
+        &self.keeper.pace
+    }
+
+    /// Sizes and counters.
+    pub fn stats(&self) -> IndexStats {
+        let list = self.keeper.list.lock().clone();
+        let live = self.keeper.live.read();
+        let counters = &self.keeper.counters;
+        let mut stats = IndexStats {
+            oldest: list.oldest(),
+            upto: live.upto,
+            recent_blocks: live.recent.blocks().len() as u64,
+            recent_bytes: live.recent.bytes() as u64,
+            index_reads: counters.index_reads(),
+            data_reads: counters.data_reads(),
+            written_bytes: counters.written_bytes(),
+            ..IndexStats::default()
+        };
+        for live in live.runs.iter() {
+            stats.runs += 1;
+            stats.blocks += live.last + 1 - live.first();
+            stats.run_bytes += live.run.file_bytes();
+            stats.data_bytes += live.run.extents().bytes();
+            stats.hashes += live.run.entries(Kind::Hashes);
+            stats.logs += live.run.entries(Kind::Logs);
+            stats.runs_without_filter += u64::from(!live.run.has_filter());
+            stats.memory_bytes += live.run.memory_bytes();
+        }
+        stats
+    }
+
+    /// Adds the newest blocks, and takes back those that are not canonical any more.
+    fn reach(&self, db: &Db) -> Result<Reached, IndexError> {
+        loop {
+            let head = db.head();
+            let upto = self.keeper.live.read().upto;
+            let reached = |is_behind| Ok(Reached { upto, is_behind });
+            if upto == Some(head) {
+                return reached(false);
+            }
+            let is_near = upto
+                .is_some_and(|upto| upto.number.saturating_add(ADDED_BLOCKS_MAX) >= head.number)
+                || upto.is_none() && head.number <= ADDED_BLOCKS_MAX;
+            let is_sound = match upto {
+                Some(upto) => upto.number <= head.number && is_canonical(db, upto)?,
+                None => true,
+            };
+            if is_sound && !is_near {
+                return reached(true);
+            }
+            // Receipts that are missing stay missing here: to make them takes executing blocks.
+            let mut left = ADDED_BLOCKS_MAX;
+            let is_at_head = self.catch_up(db, &mut |_, _| Ok(None), &mut |_| {
+                left -= 1;
+                left > 0
+            })?;
+            if is_at_head && self.keeper.live.read().upto.is_none() {
+                // Its first block is above the head.
+                return reached(true);
+            }
+        }
+    }
+
+    /// The canonical block or transaction with a hash. `None` if there is none.
+    ///
+    /// One device read finds it, and one reads the block, if it is in files.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Behind`] if it is not found, and blocks below the head are not indexed yet. Errors
+    /// of the disk and of damaged files.
+    pub fn find(&self, db: &Db, hash: B256) -> Result<Option<FoundHash>, IndexError> {
+        self.reading(db, |reached| {
+            // What is in memory goes to a run: both are of one moment.
+            let (recent, runs) = {
+                let live = self.keeper.live.read();
+                let recent = live.recent.find(&hash);
+                let recent = recent.map(|(block, place)| (block.clone(), place));
+                (recent, live.runs.clone())
+            };
+            if let Some((block, place)) = recent {
+                return Ok(Some(FoundHash {
+                    block: indexed(block.id, &block.body)?,
+                    transaction: (place != BLOCK_PLACE).then(|| place as usize - 1),
+                }));
+            }
+            let key = hash_key(&hash);
+            for run in runs.iter().rev() {
+                if let Some(found) = self.find_in(run, key, &hash)? {
+                    return Ok(Some(found));
+                }
+            }
+            match reached.is_behind {
+                false => Ok(None),
+                true => Err(reached.behind(db)),
+            }
+        })
+    }
+
+    fn find_in(
+        &self,
+        run: &LiveRun,
+        key: u64,
+        hash: &B256,
+    ) -> Result<Option<FoundHash>, IndexError> {
+        if !run.run.may_have(key) {
+            return Ok(None);
+        }
+        let mut cursor = run.run.seek(Kind::Hashes, key, 0)?;
+        while let Some(entry) = cursor.entry() {
+            // `None` above the blocks that count.
+            if let Some(extent) = run.extent(entry.block.into()) {
+                let (id, body) = self.keeper.data.read(extent, entry.block.into())?;
+                let block = indexed(id, &body)?;
+                let transaction = entry.place.checked_sub(1).map(|index| index as usize);
+                let is_it = match transaction {
+                    None => block.id.hash == *hash,
+                    Some(index) => {
+                        let transactions = unreadable(block.id, block.body.transactions())?;
+                        let transaction = transactions.get(index);
+                        transaction.is_some_and(|bytes| keccak256(bytes) == *hash)
+                    }
+                };
+                if is_it {
+                    return Ok(Some(FoundHash { block, transaction }));
+                }
+            }
+            cursor.advance()?;
+        }
+        Ok(None)
+    }
+
+    /// The canonical block with a number; `None` above the head. One device read, if it is in files.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::NotIndexed`] if the block had left the block log before it was indexed,
+    /// [`IndexError::Behind`] if it is not indexed yet, and errors of the disk and of damaged files.
+    pub fn block(&self, db: &Db, number: BlockNumber) -> Result<Option<IndexedBlock>, IndexError> {
+        self.reading(db, |reached| {
+            let (recent, extent) = {
+                let live = self.keeper.live.read();
+                let run = live.runs.partition_point(|run| run.last < number);
+                let extent = live.runs.get(run).and_then(|run| run.extent(number));
+                (live.recent.block(number).cloned(), extent)
+            };
+            if let Some(block) = recent {
+                return indexed(block.id, &block.body).map(Some);
+            }
+            if let Some(extent) = extent {
+                let (id, body) = self.keeper.data.read(extent, number)?;
+                return indexed(id, &body).map(Some);
+            }
+            match reached.upto {
+                _ if number > db.head().number => Ok(None),
+                Some(upto) if number <= upto.number => Err(IndexError::NotIndexed {
+                    number,
+                    oldest: self.keeper.list.lock().oldest(),
+                }),
+                _ if reached.is_behind => Err(reached.behind(db)),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    /// Calls `read` with what is there. If the head has moved meanwhile, or another process has replaced
+    /// files, again.
+    pub(crate) fn reading<T>(
+        &self,
+        db: &Db,
+        mut read: impl FnMut(Reached) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        let mut attempt = 1;
+        loop {
+            let reached = self.reach(db)?;
+            let result = read(reached);
+            let upto = self.keeper.live.read().upto;
+            let is_same = match reached.upto {
+                // Blocks that were added meanwhile change nothing below.
+                Some(before) if Some(before) != upto => is_canonical(db, before)?,
+                _ => true,
+            };
+            match result {
+                Err(IndexError::Missing { .. })
+                    if self.keeper.lock.is_none() && attempt < OPEN_ATTEMPTS =>
+                {
+                    let _growing = self.keeper.growing.lock();
+                    self.keeper.reload(db)?;
+                }
+                result if is_same || attempt >= OPEN_ATTEMPTS => return result,
+                _ => {}
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Keeps the blocks in the log that are not in files, as long as anybody follows.
+    pub(crate) fn keep_log(&self, db: &Db) {
+        let followers = self.keeper.followers.lock();
+        let number = match *followers {
+            0 => BlockNumber::MAX,
+            _ => self.durable().map_or(0, |durable| durable.number),
+        };
+        db.keep_log_above("index", number);
+    }
+
+    /// Counts one more who follows, or one less. After the last one the log keeps nothing for the index.
+    pub(crate) fn count_follower(&self, db: &Db, is_more: bool) {
+        let mut followers = self.keeper.followers.lock();
+        *followers = match is_more {
+            true => *followers + 1,
+            false => *followers - 1,
+        };
+        drop(followers);
+        self.keep_log(db);
+    }
+
+    /// The state that readers share with the writer.
+    pub(crate) fn live(&self) -> impl std::ops::Deref<Target = Live> {
+        self.keeper.live.read()
+    }
+}
+
+impl Reached {
+    /// The error of what was not found while blocks are missing.
+    pub(crate) fn behind(self, db: &Db) -> IndexError {
+        IndexError::Behind {
+            upto: self.upto.map_or(0, |upto| upto.number),
+            head: db.head(),
+        }
+    }
+}
+
+fn indexed(id: BlockId, body: &Bytes) -> Result<IndexedBlock, IndexError> {
+    let body = unreadable(id, StoredBody::decode(body))?;
+    Ok(IndexedBlock { id, body })
+}
+
+/// Names the block that can't be read.
+pub(crate) fn unreadable<T>(
+    block: BlockId,
+    result: Result<T, crate::StoredBodyError>,
+) -> Result<T, IndexError> {
+    result.map_err(|error| IndexError::Unreadable {
+        block,
+        why: error.to_string(),
+    })
+}
+
+/// Removes files that a crash has left.
+fn remove_leftovers(disk: &dyn Disk, list: &RunList, runs: &[LiveRun]) -> Result<(), IndexError> {
+    let run_files: BTreeSet<u64> = list.runs.iter().map(|run| run.file).collect();
+    let data = runs.iter().flat_map(|run| run.run.extents().files());
+    let data: BTreeSet<u64> = data.chain([list.data_file]).collect();
+    for name in disk.list(DIR)? {
+        match file_of(&name) {
+            Some((file, true)) if !run_files.contains(&file) => disk.remove(&run_name(file))?,
+            Some((file, false)) if !data.contains(&file) => disk.remove(&data_name(file))?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn lock(disk: &dyn Disk) -> Result<DiskLock, IndexError> {
+    disk.lock(LOCK_NAME).map_err(|error| match error {
+        LockError::Held { pid, .. } => StateError::from(StoreError::InUse {
+            dir: disk.display_path(DIR),
+            pid,
+        })
+        .into(),
+        LockError::Disk(error) => error.into(),
+    })
+}

@@ -1,0 +1,486 @@
+//! Keeping the runs of an index: blocks are added, taken back, and written to files.
+//!
+//! Three locks, taken in this order: that of growing, that of merging, that of the list. All are held while
+//! files are read and written. Readers take none of them: what they see is replaced as a whole.
+
+use crate::{
+    IndexError,
+    counters::Counters,
+    data::{DataFiles, put_record},
+    entry::{BLOCK_MAX, Kind},
+    extents::{Extent, Extents},
+    list::{ListedRun, RunList, data_name, run_name},
+    recent::{DigestedBlock, Recent},
+    run::{format::blocks_of, reader::RunFile, writer::RunWriter},
+};
+use alloy_primitives::Bytes;
+use cambium_disk::{Disk, DiskLock};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{Db, StateError};
+use cambium_store::{KeyFilter, Manifest, WritePace};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
+
+/// Share of the memory for the newest blocks; filters have the rest.
+const RECENT_DIVISOR: u64 = 2;
+/// Most blocks in memory, however small.
+const RECENT_BLOCKS_MAX: usize = 1 << 16;
+/// Bytes of data that are written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Least length at which a data file is full, in bytes.
+const DATA_FILE_BYTES_MIN: u64 = 4096;
+
+/// Options with which an index is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexOptions {
+    /// Memory for the newest blocks and for filters, in bytes, half each. Filters take 1.5 bytes for each
+    /// transaction; without the filter of a run a look-up takes a device read there. Fences and the places
+    /// of blocks take a further 0.3 % of the files of runs, and 3 bytes for each block.
+    pub memory_bytes: u64,
+    /// Length at which a file of block data is full, in bytes.
+    pub data_file_bytes: u64,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 128 << 20,
+            data_file_bytes: 1 << 30,
+        }
+    }
+}
+
+/// A run, as far as its blocks are canonical.
+#[derive(Clone)]
+pub(crate) struct LiveRun {
+    pub(crate) run: Arc<RunFile>,
+    /// Last block that counts.
+    pub(crate) last: BlockNumber,
+}
+
+impl LiveRun {
+    pub(crate) fn first(&self) -> BlockNumber {
+        *self.run.blocks().start()
+    }
+
+    /// Where a block is, if it is one of the run's.
+    pub(crate) fn extent(&self, number: BlockNumber) -> Option<Extent> {
+        let index = number.checked_sub(self.first())?;
+        let is_live = number <= self.last;
+        is_live.then(|| self.run.extents().get(index)).flatten()
+    }
+}
+
+/// What readers see.
+#[derive(Default)]
+pub(crate) struct Live {
+    /// Oldest first.
+    pub(crate) runs: Arc<Vec<LiveRun>>,
+    pub(crate) recent: Recent,
+    /// The newest block of all.
+    pub(crate) upto: Option<BlockId>,
+}
+
+/// Keeps the runs of an index.
+pub(crate) struct Keeper {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: IndexOptions,
+    pub(crate) live: RwLock<Live>,
+    /// Held while blocks are added or taken back.
+    pub(crate) growing: Mutex<()>,
+    /// Held while files are merged.
+    pub(crate) merging: Mutex<()>,
+    pub(crate) list: Mutex<RunList>,
+    pub(crate) seed: u64,
+    pub(crate) data: DataFiles,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pace: Arc<WritePace>,
+    failure: OnceLock<String>,
+    /// Number of followers.
+    pub(crate) followers: Mutex<usize>,
+    /// `None` if it is open for reading alone. Dropped last.
+    pub(crate) lock: Option<DiskLock>,
+}
+
+/// Opens the runs of a list. The newest get their filters first, as far as memory allows.
+pub(crate) fn open_runs(
+    disk: &dyn Disk,
+    list: &RunList,
+    options: &IndexOptions,
+    counters: &Arc<Counters>,
+) -> Result<Vec<LiveRun>, IndexError> {
+    let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
+    let mut runs = Vec::with_capacity(list.runs.len());
+    for listed in list.runs.iter().rev() {
+        let run = open_run(disk, listed, filters_left, counters)?;
+        filters_left -= run.run.filter_bytes();
+        runs.push(run);
+    }
+    runs.reverse();
+    Ok(runs)
+}
+
+fn open_run(
+    disk: &dyn Disk,
+    listed: &ListedRun,
+    filter_bytes_max: u64,
+    counters: &Arc<Counters>,
+) -> Result<LiveRun, IndexError> {
+    let name = run_name(listed.file);
+    let run = RunFile::open(disk, &name, listed.identity, filter_bytes_max, counters)?;
+    let blocks = run.blocks();
+    if *blocks.start() != listed.first || *blocks.end() < listed.last.number {
+        return Err(IndexError::Damaged {
+            file: disk.display_path(&name),
+            offset: 0,
+            what: "it has not the blocks that the list of runs says".to_owned(),
+        });
+    }
+    Ok(LiveRun {
+        run: Arc::new(run),
+        last: listed.last.number,
+    })
+}
+
+impl Keeper {
+    /// Keeps the runs of a list, which are open.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        options: IndexOptions,
+        list: RunList,
+        runs: Vec<LiveRun>,
+        counters: Arc<Counters>,
+        lock: Option<DiskLock>,
+    ) -> Self {
+        Self {
+            live: RwLock::new(Live {
+                upto: list.upto(),
+                runs: Arc::new(runs),
+                recent: Recent::default(),
+            }),
+            growing: Mutex::default(),
+            merging: Mutex::default(),
+            seed: list.seed,
+            list: Mutex::new(list),
+            data: DataFiles::new(disk.clone(), counters.clone()),
+            disk,
+            options,
+            counters,
+            pace: Arc::default(),
+            failure: OnceLock::new(),
+            followers: Mutex::default(),
+            lock,
+        }
+    }
+
+    /// Whether files may be written.
+    pub(crate) fn check_writable(&self) -> Result<(), IndexError> {
+        if self.lock.is_none() {
+            return Err(IndexError::ReadOnly);
+        }
+        match self.failure.get() {
+            None => Ok(()),
+            Some(cause) => Err(IndexError::Poisoned {
+                cause: cause.clone(),
+            }),
+        }
+    }
+
+    /// Replaces the list of runs. After a failure it is not known which list a crash would leave, so
+    /// there are no more writes, and no file is removed.
+    pub(crate) fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), IndexError> {
+        self.check_writable()?;
+        list.write(&*self.disk)
+            .inspect_err(|error| _ = self.failure.set(error.to_string()))?;
+        *kept = list;
+        Ok(())
+    }
+
+    /// A run that is about to be written, in a file of its own.
+    pub(crate) fn new_run(list: &mut RunList, first: BlockNumber, last: BlockId) -> ListedRun {
+        let file = list.next_file;
+        list.next_file += 1;
+        ListedRun {
+            file,
+            first,
+            last,
+            identity: Manifest::new_salt(),
+        }
+    }
+
+    /// The block that comes next.
+    pub(crate) fn next(&self) -> BlockNumber {
+        let first = self.list.lock().first;
+        let upto = self.live.read().upto;
+        upto.map_or(first, |upto| first.max(upto.number + 1))
+    }
+
+    /// Whether the blocks in memory are to be written to files.
+    pub(crate) fn is_full(&self) -> bool {
+        let live = self.live.read();
+        let blocks = live.recent.blocks().len();
+        blocks >= RECENT_BLOCKS_MAX
+            || live.recent.bytes() as u64 >= self.options.memory_bytes / RECENT_DIVISOR
+    }
+
+    /// Adds the block above the newest one. The caller has locked `growing`.
+    pub(crate) fn append(&self, id: BlockId, body: Bytes) -> Result<(), IndexError> {
+        let number = id.number;
+        if number > BLOCK_MAX {
+            return Err(IndexError::TooHigh { number });
+        }
+        let digested = DigestedBlock::new(id, body, self.seed);
+        let digested = digested.map_err(|error| IndexError::Unreadable {
+            block: id,
+            why: error.to_string(),
+        })?;
+        let mut live = self.live.write();
+        live.recent.push(digested);
+        live.upto = Some(id);
+        Ok(())
+    }
+
+    /// Writes the blocks in memory to files. If that fails, they stay in memory. The caller has locked
+    /// `growing`.
+    pub(crate) fn flush(&self) -> Result<(), IndexError> {
+        let (blocks, hashes, logs) = {
+            let live = self.live.read();
+            let recent = &live.recent;
+            let logs: Vec<_> = recent.log_entries().collect();
+            (recent.blocks().to_vec(), recent.hash_entries(), logs)
+        };
+        let (Some(oldest), Some(newest)) = (blocks.first(), blocks.last()) else {
+            return Ok(());
+        };
+        self.check_writable()?;
+        let mut kept = self.list.lock();
+        let mut extents = Extents::default();
+        let bodies = blocks.iter().map(|block| (block.id, &block.body));
+        let (data_file, data_end) = self.write_data(&mut kept, bodies, &mut extents)?;
+        let listed = Self::new_run(&mut kept, oldest.id.number, newest.id);
+        let run = self.write_run(&listed, hashes.len() as u64, &extents, |writer| {
+            for (kind, entries) in [(Kind::Hashes, &hashes), (Kind::Logs, &logs)] {
+                for entry in entries {
+                    writer.push(kind, *entry)?;
+                }
+                writer.end_section()?;
+            }
+            Ok(())
+        })?;
+        let mut list = RunList {
+            data_file,
+            data_end,
+            ..kept.clone()
+        };
+        list.runs.push(listed);
+        self.replace_list(&mut kept, list)?;
+        let mut live = self.live.write();
+        let mut runs = live.runs.to_vec();
+        runs.push(run);
+        live.runs = Arc::new(runs);
+        live.recent = Recent::default();
+        Ok(())
+    }
+
+    /// Writes bodies of consecutive blocks to the data file, and adds where each is. Returns the data file
+    /// and the place that the next ones get.
+    fn write_data<'a>(
+        &self,
+        list: &mut RunList,
+        blocks: impl Iterator<Item = (BlockId, &'a Bytes)>,
+        extents: &mut Extents,
+    ) -> Result<(u64, u64), IndexError> {
+        if list.data_end >= self.options.data_file_bytes.max(DATA_FILE_BYTES_MIN) {
+            (list.data_file, list.data_end) = (list.next_file, 0);
+            list.next_file += 1;
+        }
+        let (number, mut written) = (list.data_file, list.data_end);
+        let file = self.data.file(number, true)?;
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        let mut offset = written;
+        let mut blocks = blocks.peekable();
+        while let Some((id, body)) = blocks.next() {
+            let too_large = || IndexError::Unreadable {
+                block: id,
+                why: "it has 4 GiB or more".to_owned(),
+            };
+            let mut len = put_record(&mut buffer, id, body).ok_or_else(too_large)?;
+            if blocks.peek().is_none() {
+                let whole = blocks_of(buffer.len() as u64) as usize;
+                len =
+                    u32::try_from(len as usize + whole - buffer.len()).map_err(|_| too_large())?;
+                buffer.resize(whole, 0);
+            }
+            extents.push(Extent {
+                file: number,
+                offset,
+                len,
+            });
+            offset += u64::from(len);
+            // Whole blocks; the rest begins the next write.
+            if buffer.len() >= BUFFER_BYTES || blocks.peek().is_none() {
+                let whole =
+                    buffer.len() / DATA_FILE_BYTES_MIN as usize * DATA_FILE_BYTES_MIN as usize;
+                self.pace
+                    .write(|| file.write_at(&buffer[..whole], written))?;
+                buffer.drain(..whole);
+                written += whole as u64;
+            }
+        }
+        debug_assert_eq!(written, offset);
+        file.sync()?;
+        self.counters.count_written(written - list.data_end);
+        Ok((number, written))
+    }
+
+    /// Writes the file of a run: `write` adds its entries. A file that could not be written is removed:
+    /// nothing needs it, and the next attempt has another one.
+    pub(crate) fn write_run(
+        &self,
+        listed: &ListedRun,
+        hashes: u64,
+        extents: &Extents,
+        write: impl FnOnce(&mut RunWriter) -> Result<(), IndexError>,
+    ) -> Result<LiveRun, IndexError> {
+        let name = run_name(listed.file);
+        let written = self.try_to_write_run(&name, listed, hashes, extents, write);
+        if written.is_err() {
+            // Opening removes it otherwise.
+            _ = self.disk.remove(&name);
+        }
+        written
+    }
+
+    fn try_to_write_run(
+        &self,
+        name: &str,
+        listed: &ListedRun,
+        hashes: u64,
+        extents: &Extents,
+        write: impl FnOnce(&mut RunWriter) -> Result<(), IndexError>,
+    ) -> Result<LiveRun, IndexError> {
+        self.check_writable()?;
+        let filters_max = self.options.memory_bytes / RECENT_DIVISOR;
+        let keys = (KeyFilter::bytes_for(hashes) <= filters_max).then_some(hashes);
+        let blocks = listed.first..=listed.last.number;
+        let pace = self.pace.clone();
+        let mut writer = RunWriter::create(&*self.disk, name, listed.identity, blocks, keys, pace)?;
+        write(&mut writer)?;
+        self.counters.count_written(writer.finish(extents)?);
+        // Runs that this one replaces leave their filters' memory.
+        let replaced = |run: &LiveRun| (listed.first..=listed.last.number).contains(&run.first());
+        let others = self.live.read().runs.clone();
+        let others = others.iter().filter(|run| !replaced(run));
+        let others: u64 = others.map(|run| run.run.filter_bytes()).sum();
+        open_run(
+            &*self.disk,
+            listed,
+            filters_max.saturating_sub(others),
+            &self.counters,
+        )
+    }
+
+    /// Takes back the blocks above the newest one that is still canonical. The caller has locked `growing`.
+    pub(crate) fn take_back(&self, db: &Db) -> Result<(), IndexError> {
+        let _merging = self.merging.lock();
+        let mut kept = self.list.lock();
+        let fork = self.newest_canonical(db)?;
+        let mut list = kept.clone();
+        let removed = list.cut(fork);
+        let is_changed = list != *kept;
+        match is_changed && self.lock.is_some() {
+            true => self.replace_list(&mut kept, list)?,
+            false => *kept = list,
+        }
+        let mut live = self.live.write();
+        live.recent.cut(fork.map(|fork| fork.number));
+        let mut runs = live.runs[..kept.runs.len()].to_vec();
+        if let (Some(run), Some(listed)) = (runs.last_mut(), kept.runs.last()) {
+            run.last = listed.last.number;
+        }
+        live.runs = Arc::new(runs);
+        let recent = live.recent.blocks().last().map(|block| block.id);
+        live.upto = recent.or_else(|| kept.upto());
+        drop(live);
+        drop(kept);
+        self.remove_runs(&removed)?;
+        self.remove_dead_data()
+    }
+
+    /// The newest block of the index that is canonical.
+    fn newest_canonical(&self, db: &Db) -> Result<Option<BlockId>, IndexError> {
+        let live = self.live.read();
+        for block in live.recent.blocks().iter().rev() {
+            if is_canonical(db, block.id)? {
+                return Ok(Some(block.id));
+            }
+        }
+        for run in live.runs.iter().rev() {
+            let first = run.first();
+            if !is_canonical(db, self.id_in(run, first)?)? {
+                continue;
+            }
+            // The first is canonical; beyond `high` none is.
+            let (mut low, mut high) = (first, run.last + 1);
+            while high - low > 1 {
+                let middle = low.midpoint(high);
+                match is_canonical(db, self.id_in(run, middle)?)? {
+                    true => low = middle,
+                    false => high = middle,
+                }
+            }
+            return Ok(Some(self.id_in(run, low)?));
+        }
+        Ok(None)
+    }
+
+    /// The hash of a block of a run.
+    fn id_in(&self, run: &LiveRun, number: BlockNumber) -> Result<BlockId, IndexError> {
+        let extent = run.extent(number).ok_or(IndexError::NotIndexed {
+            number,
+            oldest: run.first(),
+        })?;
+        Ok(self.data.read(extent, number)?.0)
+    }
+
+    pub(crate) fn remove_runs(&self, runs: &[ListedRun]) -> Result<(), IndexError> {
+        if self.lock.is_none() {
+            return Ok(());
+        }
+        for run in runs {
+            self.disk.remove(&run_name(run.file))?;
+        }
+        Ok(())
+    }
+
+    /// Removes data files that no run refers to.
+    pub(crate) fn remove_dead_data(&self) -> Result<(), IndexError> {
+        if self.lock.is_none() {
+            return Ok(());
+        }
+        let list = self.list.lock();
+        let runs = self.live.read().runs.clone();
+        let files = runs.iter().flat_map(|run| run.run.extents().files());
+        let files: BTreeSet<u64> = files.chain([list.data_file]).collect();
+        for name in self.disk.list(crate::list::DIR)? {
+            if let Some((file, false)) = crate::list::file_of(&name)
+                && !files.contains(&file)
+            {
+                self.data.close(file);
+                self.disk.remove(&data_name(file))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a block is canonical. One so old that the database does not know its hash any more is.
+pub(crate) fn is_canonical(db: &Db, id: BlockId) -> Result<bool, IndexError> {
+    match db.block_id(id.number) {
+        Err(StateError::NotKept { .. }) => Ok(true),
+        found => Ok(found? == Some(id)),
+    }
+}

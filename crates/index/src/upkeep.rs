@@ -1,0 +1,134 @@
+//! Merging the runs of an index.
+
+use crate::{
+    IndexError,
+    entry::{Entry, Kind},
+    extents::Extents,
+    keeper::{Keeper, LiveRun},
+    list::{ListedRun, RunList},
+    run::reader::Cursor,
+};
+use cambium_store::{RunSize, due_for_merge};
+use std::{ops::Range, sync::Arc};
+
+impl Keeper {
+    /// Merges runs as long as any are due.
+    pub(crate) fn merge_all(&self) -> Result<(), IndexError> {
+        while self.merge_once()? {}
+        Ok(())
+    }
+
+    /// Merges the runs that are due. False if none are.
+    fn merge_once(&self) -> Result<bool, IndexError> {
+        let _merging = self.merging.lock();
+        self.check_writable()?;
+        let (merged, replaced, live) = {
+            let mut list = self.list.lock();
+            let runs = self.live.read().runs.clone();
+            let Some(range) = due(&list, &runs) else {
+                return Ok(false);
+            };
+            let replaced = list.runs[range.clone()].to_vec();
+            let (first, last) = (replaced[0].first, replaced[replaced.len() - 1].last);
+            let merged = Self::new_run(&mut list, first, last);
+            (merged, replaced, runs[range].to_vec())
+        };
+        let run = self.write_merged(&merged, &live)?;
+        let mut kept = self.list.lock();
+        // Taking back waits for a merge, so the runs are still there; new ones are behind them.
+        let at = kept.runs.iter().position(|run| *run == replaced[0]);
+        let Some(at) = at else {
+            drop(kept);
+            self.remove_runs(&[merged])?;
+            return Ok(true);
+        };
+        let mut list = kept.clone();
+        list.runs.splice(at..at + replaced.len(), [merged]);
+        self.replace_list(&mut kept, list)?;
+        let mut live = self.live.write();
+        let mut runs = live.runs.to_vec();
+        runs.splice(at..at + replaced.len(), [run]);
+        live.runs = Arc::new(runs);
+        drop(live);
+        drop(kept);
+        self.remove_runs(&replaced)?;
+        Ok(true)
+    }
+
+    fn write_merged(&self, merged: &ListedRun, runs: &[LiveRun]) -> Result<LiveRun, IndexError> {
+        let mut extents = Extents::default();
+        for run in runs {
+            for number in run.first()..=run.last {
+                if let Some(extent) = run.extent(number) {
+                    extents.push(extent);
+                }
+            }
+        }
+        let hashes = runs.iter().map(|run| run.run.entries(Kind::Hashes)).sum();
+        self.write_run(merged, hashes, &extents, |writer| {
+            for kind in Kind::ALL {
+                let mut entries = Merged::new(runs, kind)?;
+                while let Some(entry) = entries.next()? {
+                    writer.push(kind, entry)?;
+                }
+                writer.end_section()?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The runs to merge, if any are due: runs with nothing missing between them.
+fn due(list: &RunList, runs: &[LiveRun]) -> Option<Range<usize>> {
+    let size = |live: &LiveRun| RunSize {
+        entries: Kind::ALL.iter().map(|kind| live.run.entries(*kind)).sum(),
+        bytes: live.run.file_bytes(),
+        blocks: live.last + 1 - live.first(),
+    };
+    let mut from = 0;
+    for group in list.runs.chunk_by(|a, b| a.last.number + 1 == b.first) {
+        let range = from..from + group.len();
+        from = range.end;
+        let sizes: Vec<_> = runs[range.clone()].iter().map(size).collect();
+        if let Some(due) = due_for_merge(&sizes, u64::MAX) {
+            return Some(range.start + due.start..range.start + due.end);
+        }
+    }
+    None
+}
+
+/// The entries of one kind of several runs, sorted, without those of dead blocks.
+struct Merged {
+    /// Each with the last block that counts.
+    cursors: Vec<(Cursor, u32)>,
+}
+
+impl Merged {
+    fn new(runs: &[LiveRun], kind: Kind) -> Result<Self, IndexError> {
+        let cursors = runs.iter().map(|run| {
+            // Numbers of indexed blocks have 32 bits.
+            Ok((run.run.scan(kind)?, run.last as u32))
+        });
+        let cursors = cursors.collect::<Result<_, IndexError>>()?;
+        Ok(Self { cursors })
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>, IndexError> {
+        let mut least: Option<(Entry, usize)> = None;
+        for (index, (cursor, last)) in self.cursors.iter_mut().enumerate() {
+            while cursor.entry().is_some_and(|entry| entry.block > *last) {
+                cursor.advance()?;
+            }
+            if let Some(entry) = cursor.entry()
+                && least.is_none_or(|(other, _)| entry < other)
+            {
+                least = Some((entry, index));
+            }
+        }
+        let Some((entry, index)) = least else {
+            return Ok(None);
+        };
+        self.cursors[index].0.advance()?;
+        Ok(Some(entry))
+    }
+}
