@@ -10,7 +10,7 @@ use alloy_primitives::{B256, Bytes, U256};
 use cambium_evm::BlockExecutor;
 use cambium_index::{ChainIndex, IndexError};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{Db, Disk, Options, Recovery};
+use cambium_state::{BlockMeta, Db, Disk, Options, Recovery, StateError};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -236,28 +236,30 @@ impl Chain {
 
     /// The stored data of the canonical block with this number.
     pub(crate) fn stored(&self, number: BlockNumber) -> Result<StoredBlock, ChainError> {
-        if let Some(stored) = self.indexed(number)? {
+        let indexed = self.indexed(number);
+        if let Ok(Some(stored)) = indexed {
             return Ok(stored);
         }
         let head = self.db.head();
-        let meta = self.db.block(number)?;
+        let meta = of_log(self.db.block(number), indexed)?;
         StoredBlock::read(meta.ok_or(ChainError::NoSuchBlock { number, head })?)
     }
 
     /// The stored data of a block of any branch.
     pub(crate) fn stored_of(&self, id: BlockId) -> Result<Option<StoredBlock>, ChainError> {
-        if let Some(stored) = self.indexed(id.number)?
-            && stored.id == id
-        {
-            return Ok(Some(stored));
+        let indexed = self.indexed(id.number);
+        match indexed {
+            Ok(Some(stored)) if stored.id == id => Ok(Some(stored)),
+            indexed => {
+                let meta = of_log(self.db.block_by_id(id), indexed)?;
+                meta.map(StoredBlock::read).transpose()
+            }
         }
-        let meta = self.db.block_by_id(id)?;
-        meta.map(StoredBlock::read).transpose()
     }
 
     /// A canonical block from the index, if it is there: a read that does not get its changes as well, and
     /// has blocks that the log no longer keeps.
-    fn indexed(&self, number: BlockNumber) -> Result<Option<StoredBlock>, ChainError> {
+    fn indexed(&self, number: BlockNumber) -> Result<Option<StoredBlock>, IndexError> {
         let Some(index) = &self.index else {
             return Ok(None);
         };
@@ -325,5 +327,21 @@ impl Chain {
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the log has of a block that the index does not have. An index that can't be read takes nothing
+/// from a block that the log has; of one that has left the log, it is the index that is missing.
+fn of_log(
+    block: Result<Option<BlockMeta>, StateError>,
+    indexed: Result<Option<StoredBlock>, IndexError>,
+) -> Result<Option<BlockMeta>, ChainError> {
+    match (block, indexed) {
+        (Err(StateError::NotKept { .. }), Err(error)) => Err(error.into()),
+        (block, Err(error)) => {
+            tracing::warn!(%error, "a block was read from the log instead of the index");
+            Ok(block?)
+        }
+        (block, Ok(_)) => Ok(block?),
     }
 }

@@ -272,3 +272,36 @@ fn a_history_gives_the_states_from_which_receipts_are_made() {
     chain.build_index(Some(&history), &mut |_| true).unwrap();
     compare(&chain, &blocks);
 }
+
+#[test]
+fn an_index_that_cannot_be_read_takes_no_block_from_the_log() {
+    let blocks = blocks(Fork::Prague);
+    let few = Options {
+        keep_blocks: Some(10),
+        ..options()
+    };
+    let disk = FaultyDisk::new(6);
+    let chain = with_index(chain_on(&disk, Fork::Prague, few), &disk);
+    for block in &blocks {
+        import(&chain, std::slice::from_ref(block));
+        chain.db().flush(1).unwrap();
+        chain.build_index(None, &mut |_| true).unwrap();
+    }
+    let index = chain.index().unwrap();
+    index.flush().unwrap();
+    let data = disk.files().into_iter();
+    let data: Vec<String> = data.filter(|name| name.ends_with(".blocks")).collect();
+    for name in &data {
+        disk.spoil(name, 0, disk.contents(name).unwrap().len());
+    }
+    let last = blocks.last().unwrap();
+    assert_eq!(&chain.block(BLOCKS).unwrap(), last);
+    let receipts = chain.receipts(chain.db().head()).unwrap();
+    assert_eq!(calculate_receipt_root(&receipts), last.header.receipts_root);
+    // A block that has left the log is in the damaged file, which is named.
+    let error = chain.block(3).unwrap_err().to_string();
+    assert!(
+        data.iter().any(|name| error.contains(name.as_str())),
+        "{error}"
+    );
+}
