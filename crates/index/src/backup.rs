@@ -79,11 +79,7 @@ fn hold(
     list: &RunList,
     held: &mut BTreeSet<String>,
 ) -> Result<(), IndexError> {
-    let no_memory = IndexOptions {
-        memory_bytes: 0,
-        ..IndexOptions::default()
-    };
-    let runs = open_runs(from, list, &no_memory, &Arc::<Counters>::default())?;
+    let runs = open_runs(from, list, &Arc::<Counters>::default())?;
     let data = runs.iter().flat_map(|run| run.run.extents().files());
     let data: BTreeSet<u64> = data.collect();
     let missing = |name: &str| IndexError::Missing {

@@ -67,6 +67,12 @@ impl ChainIndex {
         checked: &mut CheckedIndex,
         progress: &mut dyn FnMut(&CheckedIndex),
     ) -> Result<(), IndexError> {
+        let damaged = |what: &str| IndexError::Damaged {
+            file: run.run.path().to_owned(),
+            offset: 0,
+            what: what.to_owned(),
+        };
+        let filter = run.run.read_filter()?;
         let mut made = [Digest::default(); 2];
         for number in run.first()..=run.last {
             let extent = run.extent(number).ok_or(IndexError::NotIndexed {
@@ -76,7 +82,13 @@ impl ChainIndex {
             let (id, body) = self.keeper.data.read(extent, number)?;
             let block = DigestedBlock::new(id, body, self.keeper.seed);
             let block = crate::index::unreadable(id, block)?;
-            block.hash_entries().for_each(|entry| made[0].add(entry));
+            for entry in block.hash_entries() {
+                let key = entry.key.to_le_bytes();
+                if filter.as_ref().is_some_and(|filter| !filter.may_have(&key)) {
+                    return Err(damaged("its filter lacks a key"));
+                }
+                made[0].add(entry);
+            }
             block.log_entries().for_each(|entry| made[1].add(entry));
             checked.blocks += 1;
             if checked.blocks.is_multiple_of(256) {
@@ -93,11 +105,7 @@ impl ChainIndex {
                 cursor.advance()?;
             }
             if read != made {
-                return Err(IndexError::Damaged {
-                    file: run.run.path().to_owned(),
-                    offset: 0,
-                    what: "its entries are not those of its blocks".to_owned(),
-                });
+                return Err(damaged("its entries are not those of its blocks"));
             }
             match kind {
                 Kind::Hashes => checked.hashes += read.count,

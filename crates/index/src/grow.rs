@@ -174,12 +174,16 @@ impl Keeper {
         let list = list.ok_or_else(|| IndexError::NoIndex {
             dir: self.disk.display_path(""),
         })?;
-        let runs = open_runs(&*self.disk, &list, &self.options, &self.counters)?;
-        let mut live = self.live.write();
-        live.upto = list.upto();
-        live.runs = Arc::new(runs);
-        live.recent = Recent::default();
+        let runs = open_runs(&*self.disk, &list, &self.counters)?;
+        {
+            let mut live = self.live.write();
+            live.upto = list.upto();
+            live.runs = Arc::new(runs);
+            live.recent = Recent::default();
+        }
         *kept = list;
+        drop(kept);
+        self.place_filters();
         Ok(())
     }
 }

@@ -147,7 +147,7 @@ impl ChainIndex {
         let lock = lock(&*disk)?;
         let list = Self::list(&*disk, db)?;
         let counters = Arc::<Counters>::default();
-        let runs = open_runs(&*disk, &list, &options, &counters)?;
+        let runs = open_runs(&*disk, &list, &counters)?;
         remove_leftovers(&*disk, &list, &runs)?;
         Ok(Self::assemble(
             disk,
@@ -175,7 +175,7 @@ impl ChainIndex {
         let mut attempt = 1;
         loop {
             let list = Self::list(&*disk, db)?;
-            match open_runs(&*disk, &list, &options, &counters) {
+            match open_runs(&*disk, &list, &counters) {
                 // The other process has merged it meanwhile.
                 Err(IndexError::Missing { .. }) if attempt < OPEN_ATTEMPTS => attempt += 1,
                 runs => {
@@ -210,9 +210,9 @@ impl ChainIndex {
         counters: Arc<Counters>,
         lock: Option<DiskLock>,
     ) -> Self {
-        Self {
-            keeper: Arc::new(Keeper::new(disk, options, list, runs, counters, lock)),
-        }
+        let keeper = Arc::new(Keeper::new(disk, options, list, runs, counters, lock));
+        keeper.place_filters();
+        Self { keeper }
     }
 
     /// Adds the blocks up to the head, and takes back those that are not canonical any more, until
@@ -347,7 +347,12 @@ impl ChainIndex {
                 }));
             }
             let key = hash_key(&hash);
-            for run in runs.iter().rev() {
+            // Runs whose filters pass the key have it but for one in a hundred. Each other run takes a read.
+            let (mut likely, mut others): (Vec<_>, Vec<_>) =
+                runs.iter().partition(|run| run.run.has_filter());
+            likely.retain(|run| run.run.may_have(key));
+            others.sort_by_key(|run| run.run.entries(Kind::Hashes));
+            for run in likely.iter().rev().chain(others.iter().rev()) {
                 if let Some(found) = self.find_in(run, key, &hash)? {
                     return Ok(Some(found));
                 }
@@ -365,9 +370,6 @@ impl ChainIndex {
         key: u64,
         hash: &B256,
     ) -> Result<Option<FoundHash>, IndexError> {
-        if !run.run.may_have(key) {
-            return Ok(None);
-        }
         let mut cursor = run.run.seek(Kind::Hashes, key, 0)?;
         while let Some(entry) = cursor.entry() {
             // `None` above the blocks that count.

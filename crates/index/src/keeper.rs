@@ -105,32 +105,43 @@ pub(crate) struct Keeper {
     pub(crate) lock: Option<DiskLock>,
 }
 
-/// Opens the runs of a list. The newest get their filters first, as far as memory allows.
+/// Opens the runs of a list, without their filters.
 pub(crate) fn open_runs(
     disk: &dyn Disk,
     list: &RunList,
-    options: &IndexOptions,
     counters: &Arc<Counters>,
 ) -> Result<Vec<LiveRun>, IndexError> {
-    let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
-    let mut runs = Vec::with_capacity(list.runs.len());
-    for listed in list.runs.iter().rev() {
-        let run = open_run(disk, listed, filters_left, counters)?;
-        filters_left -= run.run.filter_bytes();
-        runs.push(run);
+    let runs = list.runs.iter();
+    runs.map(|listed| open_run(disk, listed, counters))
+        .collect()
+}
+
+/// Gives filters to runs as far as they take `bytes_max` bytes together, to the smallest runs first: a run without
+/// its filter costs each look-up a read, whatever its size, and the largest one has most of what is looked up.
+pub(crate) fn place_filters(runs: &[LiveRun], bytes_max: u64) -> Result<(), IndexError> {
+    let mut by_size: Vec<_> = runs.iter().map(|live| &live.run).collect();
+    by_size.sort_by_key(|run| run.filter_bytes());
+    let mut left = bytes_max;
+    let mut wanted = Vec::new();
+    for run in by_size {
+        match left.checked_sub(run.filter_bytes()) {
+            Some(rest) => {
+                left = rest;
+                wanted.push(run);
+            }
+            None => run.drop_filter(),
+        }
     }
-    runs.reverse();
-    Ok(runs)
+    wanted.into_iter().try_for_each(|run| run.load_filter())
 }
 
 fn open_run(
     disk: &dyn Disk,
     listed: &ListedRun,
-    filter_bytes_max: u64,
     counters: &Arc<Counters>,
 ) -> Result<LiveRun, IndexError> {
     let name = run_name(listed.file);
-    let run = RunFile::open(disk, &name, listed.identity, filter_bytes_max, counters)?;
+    let run = RunFile::open(disk, &name, listed.identity, counters)?;
     let blocks = run.blocks();
     if *blocks.start() != listed.first || *blocks.end() < listed.last.number {
         return Err(IndexError::Damaged {
@@ -277,11 +288,14 @@ impl Keeper {
         };
         list.runs.push(listed);
         self.replace_list(&mut kept, list)?;
-        let mut live = self.live.write();
-        let mut runs = live.runs.to_vec();
-        runs.push(run);
-        live.runs = Arc::new(runs);
-        live.recent = Recent::default();
+        {
+            let mut live = self.live.write();
+            let mut runs = live.runs.to_vec();
+            runs.push(run);
+            live.runs = Arc::new(runs);
+            live.recent = Recent::default();
+        }
+        self.place_filters();
         Ok(())
     }
 
@@ -363,24 +377,26 @@ impl Keeper {
         write: impl FnOnce(&mut RunWriter) -> Result<(), IndexError>,
     ) -> Result<LiveRun, IndexError> {
         self.check_writable()?;
-        let filters_max = self.options.memory_bytes / RECENT_DIVISOR;
-        let keys = (KeyFilter::bytes_for(hashes) <= filters_max).then_some(hashes);
+        let keys = (KeyFilter::bytes_for(hashes) <= self.filters_max()).then_some(hashes);
         let blocks = listed.first..=listed.last.number;
         let pace = self.pace.clone();
         let mut writer = RunWriter::create(&*self.disk, name, listed.identity, blocks, keys, pace)?;
         write(&mut writer)?;
         self.counters.count_written(writer.finish(extents)?);
-        // Runs that this one replaces leave their filters' memory.
-        let replaced = |run: &LiveRun| (listed.first..=listed.last.number).contains(&run.first());
-        let others = self.live.read().runs.clone();
-        let others = others.iter().filter(|run| !replaced(run));
-        let others: u64 = others.map(|run| run.run.filter_bytes()).sum();
-        open_run(
-            &*self.disk,
-            listed,
-            filters_max.saturating_sub(others),
-            &self.counters,
-        )
+        open_run(&*self.disk, listed, &self.counters)
+    }
+
+    /// Memory for filters, in bytes.
+    pub(crate) const fn filters_max(&self) -> u64 {
+        self.options.memory_bytes / RECENT_DIVISOR
+    }
+
+    /// Gives filters to the runs that are there now. An error is logged: look-ups do without.
+    pub(crate) fn place_filters(&self) {
+        let runs = self.live.read().runs.clone();
+        if let Err(error) = place_filters(&runs, self.filters_max()) {
+            tracing::warn!(%error, "a filter of the index can't be read");
+        }
     }
 
     /// Takes back the blocks above the newest one that is still canonical. The caller has locked `growing`.

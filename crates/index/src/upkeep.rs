@@ -51,6 +51,7 @@ impl Keeper {
         live.runs = Arc::new(runs);
         drop(live);
         drop(kept);
+        self.place_filters();
         self.remove_runs(&replaced)?;
         Ok(true)
     }

@@ -13,6 +13,7 @@ use crate::{
 use cambium_disk::{Access, Disk, DiskFile};
 use cambium_primitives::{BlockNumber, DecodeError, Reader};
 use cambium_store::KeyFilter;
+use parking_lot::RwLock;
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -26,19 +27,20 @@ pub(crate) struct RunFile {
     path: String,
     trailer: Trailer,
     fences: [Fences; 2],
-    filter: Option<KeyFilter>,
+    /// In memory as far as there is room: see `Keeper::place_filters`.
+    filter: RwLock<Option<KeyFilter>>,
     extents: Extents,
     counters: Arc<Counters>,
+    /// Memory of fences and extents, in bytes.
     memory_bytes: u64,
 }
 
 impl RunFile {
-    /// Opens a run, with its filter if it takes no more than `filter_bytes_max` bytes.
+    /// Opens a run, without its filter.
     pub(crate) fn open(
         disk: &dyn Disk,
         name: &str,
         identity: u64,
-        filter_bytes_max: u64,
         counters: &Arc<Counters>,
     ) -> Result<Self, IndexError> {
         let path = disk.display_path(name);
@@ -101,27 +103,14 @@ impl RunFile {
                 "it has another number of blocks",
             ));
         }
-        let filter = match trailer.filter_bytes {
-            0 => None,
-            bytes if bytes > filter_bytes_max => None,
-            bytes => {
-                let offset = trailer.filter_at();
-                let what = "the checksum of the filter does not match";
-                let filter = read(offset, bytes, trailer.filter_sum, what)?;
-                let filter = KeyFilter::from_bytes(filter);
-                Some(filter.ok_or_else(|| damaged(offset, "its filter is none"))?)
-            }
-        };
-        let filter_bytes = filter.as_ref().map_or(0, |_| trailer.filter_bytes);
-        let memory_bytes = filter_bytes
-            + extents.memory_bytes()
-            + fences.iter().map(Fences::memory_bytes).sum::<u64>();
+        let fences_bytes: u64 = fences.iter().map(Fences::memory_bytes).sum();
+        let memory_bytes = extents.memory_bytes() + fences_bytes;
         Ok(Self {
             file,
             path,
             trailer,
             fences,
-            filter,
+            filter: RwLock::default(),
             extents,
             counters: counters.clone(),
             memory_bytes,
@@ -150,28 +139,67 @@ impl RunFile {
         self.trailer.file_bytes()
     }
 
-    /// Memory of fences, filter and extents, in bytes.
-    pub(crate) const fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
+    /// Memory of fences, extents, and the filter if it is there, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let filter = if self.has_filter() {
+            self.filter_bytes()
+        } else {
+            0
+        };
+        self.memory_bytes + filter
     }
 
     /// Whether an entry of hashes with the key may be in it.
     pub(crate) fn may_have(&self, key: u64) -> bool {
-        let filter = self.filter.as_ref();
+        let filter = self.filter.read();
+        let filter = filter.as_ref();
         filter.is_none_or(|filter| filter.may_have(&key.to_le_bytes()))
     }
 
-    /// Whether it has a filter in memory.
-    pub(crate) const fn has_filter(&self) -> bool {
-        self.filter.is_some()
+    /// Whether its filter is in memory.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.filter.read().is_some()
     }
 
-    /// Memory of its filter, in bytes, if that is in memory.
+    /// Length of its filter, in bytes; 0 if it has none.
     pub(crate) const fn filter_bytes(&self) -> u64 {
-        match self.filter {
-            Some(_) => self.trailer.filter_bytes,
-            None => 0,
+        self.trailer.filter_bytes
+    }
+
+    /// Reads the filter, if it is not in memory.
+    pub(crate) fn load_filter(&self) -> Result<(), IndexError> {
+        if !self.has_filter() {
+            *self.filter.write() = self.read_filter()?;
         }
+        Ok(())
+    }
+
+    /// Reads the filter from the file; `None` if it has none.
+    pub(crate) fn read_filter(&self) -> Result<Option<KeyFilter>, IndexError> {
+        let len = self.trailer.filter_bytes;
+        if len == 0 {
+            return Ok(None);
+        }
+        let offset = self.trailer.filter_at();
+        let damaged = |what: &str| IndexError::Damaged {
+            file: self.path.clone(),
+            offset,
+            what: what.to_owned(),
+        };
+        let mut bytes = vec![0; len as usize];
+        self.file.read_at(&mut bytes, offset)?;
+        if xxh3_64(&bytes) != self.trailer.filter_sum {
+            return Err(damaged("the checksum of the filter does not match"));
+        }
+        let filter = KeyFilter::from_bytes(bytes);
+        filter
+            .map(Some)
+            .ok_or_else(|| damaged("its filter is none"))
+    }
+
+    /// Frees the filter's memory.
+    pub(crate) fn drop_filter(&self) {
+        *self.filter.write() = None;
     }
 
     /// A cursor over the entries of `key` from `block` on.
