@@ -77,8 +77,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`IndexError::NotOpen`] without an index, [`IndexError::Behind`] if it is not found while blocks are
-    /// still to be indexed, and errors of the disk.
+    /// [`IndexError::NotOpen`] without an index. If it is not found, [`IndexError::Behind`] while blocks are
+    /// still to be indexed, and [`IndexError::Incomplete`] if older ones are not indexed. Errors of the disk.
     pub fn block_by_hash(&self, hash: B256) -> Result<Option<(BlockId, Block)>, ChainError> {
         let found = self.need_index()?.find(self.db(), hash)?;
         let Some(found) = found.filter(|found| found.transaction.is_none()) else {
@@ -186,7 +186,8 @@ impl Chain {
     ///
     /// [`IndexError::NotOpen`] without an index, [`IndexError::NotIndexed`] and [`IndexError::Behind`] if a
     /// block of the range is not in it, [`IndexError::NoReceipts`] for a block whose receipts are not known
-    /// and can't be made, and errors of the disk.
+    /// and can't be made, [`IndexError::HeadMoved`] if the chain changes branch meanwhile: logs of one branch
+    /// alone were visited then. And errors of the disk.
     pub fn logs(
         &self,
         filter: &LogFilter,
@@ -195,14 +196,24 @@ impl Chain {
     ) -> Result<(), ChainError> {
         let index = self.need_index()?;
         let (mut from, end) = (*range.start(), (*range.end()).min(self.db().head().number));
+        let mut before: Option<BlockId> = None;
         while from <= end {
             let to = end.min(from.saturating_add(SEARCHED_BLOCKS - 1));
             let found = index.log_blocks(self.db(), filter, from..=to)?;
+            if let Some(block) = before
+                && self.db().block_id(block.number)? != Some(block)
+            {
+                return Err(IndexError::HeadMoved { block }.into());
+            }
+            before = Some(found.at);
             for number in found.blocks {
-                // `None` if the head has moved below it meanwhile.
-                let Some(stored) = index.block(self.db(), number)?.map(StoredBlock::from) else {
-                    return Ok(());
-                };
+                let stored = index.block(self.db(), number)?.map(StoredBlock::from);
+                // Where the chain has moved meanwhile, blocks of two branches must not be mixed.
+                let moved = || IndexError::HeadMoved { block: found.at };
+                let stored = stored.ok_or_else(moved)?;
+                if self.db().block_id(found.at.number)? != Some(found.at) {
+                    return Err(moved().into());
+                }
                 if self.visit_logs(&stored, filter, visit)?.is_break() {
                     return Ok(());
                 }
@@ -282,7 +293,7 @@ impl Chain {
                 }
             }
         };
-        let built = index.catch_up(self.db(), &mut make, progress);
+        let built = index.catch_up(self.db(), Some(&mut make), progress);
         match failed {
             Some(error) => Err(error),
             None => Ok(built?),

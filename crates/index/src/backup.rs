@@ -64,7 +64,7 @@ pub fn copy_index(
     let sizes = copier.sizes();
     list.write(&**to)?;
     let index = ChainIndex::open(to.clone(), copy, IndexOptions::default())?;
-    index.catch_up(copy, &mut |_, _| Ok(None), &mut |_| true)?;
+    index.catch_up(copy, None, &mut |_| true)?;
     index.flush()?;
     Ok(Some(IndexCopy {
         upto: index.durable(),

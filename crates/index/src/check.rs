@@ -46,15 +46,19 @@ impl ChainIndex {
     /// # Errors
     ///
     /// [`IndexError::Damaged`] and [`IndexError::Missing`] name the file, and [`IndexError::Unreadable`]
-    /// the block.
+    /// the block. Beside a process that writes, a file may be missing because its blocks were taken back: a
+    /// look-up, or opening it again, finds the files of now.
     pub fn check(
         &self,
         progress: &mut dyn FnMut(&CheckedIndex),
     ) -> Result<CheckedIndex, IndexError> {
-        let runs = self.live().runs.clone();
+        let (runs, seed) = {
+            let live = self.live();
+            (live.runs.clone(), live.seed)
+        };
         let mut checked = CheckedIndex::default();
         for run in runs.iter() {
-            self.check_run(run, &mut checked, progress)?;
+            self.check_run(run, seed, &mut checked, progress)?;
             checked.runs += 1;
             progress(&checked);
         }
@@ -64,6 +68,7 @@ impl ChainIndex {
     fn check_run(
         &self,
         run: &LiveRun,
+        seed: u64,
         checked: &mut CheckedIndex,
         progress: &mut dyn FnMut(&CheckedIndex),
     ) -> Result<(), IndexError> {
@@ -80,7 +85,7 @@ impl ChainIndex {
                 oldest: run.first(),
             })?;
             let (id, body) = self.keeper.data.read(extent, number)?;
-            let block = DigestedBlock::new(id, body, self.keeper.seed);
+            let block = DigestedBlock::new(id, body, seed);
             let block = crate::index::unreadable(id, block)?;
             for entry in block.hash_entries() {
                 let key = entry.key.to_le_bytes();

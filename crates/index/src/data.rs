@@ -109,6 +109,11 @@ impl DataFiles {
         Ok(file)
     }
 
+    /// Forgets all files: they may be others under the same names.
+    pub(crate) fn close_all(&self) {
+        self.open.lock().clear();
+    }
+
     /// Forgets a file that is going to be removed.
     pub(crate) fn close(&self, number: u64) {
         self.open.lock().remove(&number);

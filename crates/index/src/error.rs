@@ -116,6 +116,23 @@ pub enum IndexError {
         /// The oldest block from which on all are indexed.
         oldest: BlockNumber,
     },
+    /// Nothing was found, but blocks are missing in which it may be.
+    #[error(
+        "nothing with that hash is in the index, which does not have all blocks: block {missing} is missing, \
+         and the oldest one from which on all are there is {oldest}"
+    )]
+    Incomplete {
+        /// The first block that is missing.
+        missing: BlockNumber,
+        /// The oldest block from which on all are indexed.
+        oldest: BlockNumber,
+    },
+    /// The chain has left a block while logs were searched up to it.
+    #[error("the chain has left block {block} while logs were searched up to it: search again")]
+    HeadMoved {
+        /// The newest block when the search began.
+        block: BlockId,
+    },
     /// The receipts of a block are not stored.
     #[error(
         "block {block} has no receipts in the index: it was applied without execution, or its state \

@@ -26,7 +26,7 @@ impl IndexFollower {
             let (index, db) = (index.clone(), db.clone());
             threads.repeat("the index", IndexError::is_of_disk, move |signal| {
                 let mut progress = |_: &_| !signal.is_over();
-                let caught_up = index.catch_up(&db, &mut |_, _| Ok(None), &mut progress);
+                let caught_up = index.catch_up(&db, None, &mut progress);
                 index.keep_log(&db);
                 caught_up.map(|_| ())
             });
@@ -57,8 +57,7 @@ impl IndexFollower {
     /// The first error of following or merging. The index is as far as it got.
     pub fn finish(mut self) -> Result<ChainIndex, IndexError> {
         self.end()?;
-        self.index
-            .catch_up(&self.db, &mut |_, _| Ok(None), &mut |_| true)?;
+        self.index.catch_up(&self.db, None, &mut |_| true)?;
         self.index.flush()?;
         Ok(self.index.clone())
     }

@@ -17,6 +17,11 @@ const LOOK_EVERY: usize = 64;
 /// are not in files yet.
 const READER_FACTOR: u64 = 16;
 
+/// Most blocks that a look-up adds in memory, however little of that there is.
+pub(crate) const LOOKED_UP_MAX: usize = 128;
+/// Attempts to read the list beside a process that merges runs and takes blocks back.
+const RELOADS: usize = 16;
+
 /// How far an index has got while it catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
@@ -43,25 +48,51 @@ enum Next {
     Nothing,
 }
 
+/// What to do with the blocks in memory when there is no room for more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    /// They go to files.
+    Flush,
+    /// They stay, and no more are added: a look-up writes nothing.
+    Stop,
+}
+
 impl Keeper {
     /// Adds blocks up to the head, until `progress` returns false. The caller has locked `growing`. Returns
-    /// whether it is at the head.
+    /// whether it is at the head. With `receipts`, blocks in memory that lack theirs are taken back first.
     pub(crate) fn follow(
         &self,
         db: &Db,
-        receipts: &mut ReceiptsOf<'_>,
+        mut receipts: Option<&mut ReceiptsOf<'_>>,
+        when_full: WhenFull,
         progress: &mut dyn FnMut(&IndexProgress) -> bool,
     ) -> Result<bool, IndexError> {
+        if receipts.is_some() {
+            self.take_back_without_receipts();
+        }
+        let mut attempt = 1;
         loop {
             if self.is_full() {
-                match self.lock {
-                    Some(_) => self.flush()?,
-                    None => self.make_room(db)?,
+                match (when_full, &self.lock) {
+                    (WhenFull::Stop, _) => {
+                        if self.live.read().recent.blocks().len() >= LOOKED_UP_MAX {
+                            return Ok(false);
+                        }
+                    }
+                    (WhenFull::Flush, Some(_)) => self.flush()?,
+                    (WhenFull::Flush, None) => self.make_room(db)?,
                 }
             }
             match self.next_of(db)? {
                 Next::Nothing => return Ok(true),
-                Next::Fork => self.take_back(db)?,
+                Next::Fork => match (self.take_back(db), &self.lock) {
+                    // The other process has taken them back already, and removed files.
+                    (Err(IndexError::Missing { .. }), None) if attempt < RELOADS => {
+                        attempt += 1;
+                        self.reload()?;
+                    }
+                    (taken, _) => taken?,
+                },
                 Next::Gap(oldest) => {
                     let next = self.next();
                     tracing::warn!(
@@ -73,7 +104,7 @@ impl Keeper {
                     self.skip_to(oldest)?;
                 }
                 Next::Block(meta) => {
-                    let (body, has_receipts) = with_receipts(&meta, receipts)?;
+                    let (body, has_receipts) = with_receipts(&meta, receipts.as_deref_mut())?;
                     self.append(meta.id, body)?;
                     let progressed = IndexProgress {
                         upto: meta.id,
@@ -149,15 +180,10 @@ impl Keeper {
         if !blocks.is_multiple_of(LOOK_EVERY) {
             return Ok(());
         }
-        let before = self.list.lock().upto();
-        let list = RunList::read(&*self.disk, db.genesis().hash)?;
-        // What it has of another branch would be taken back again.
-        if let Some(upto) = list.and_then(|list| list.upto())
-            && Some(upto) > before
-            && is_canonical(db, upto)?
-        {
-            return self.reload(db);
+        if self.reload_newer(db)? {
+            return Ok(());
         }
+        let before = self.list.lock().upto();
         match bytes > READER_FACTOR.saturating_mul(self.options.memory_bytes) {
             true => Err(IndexError::Behind {
                 upto: before.map_or(0, |upto| upto.number),
@@ -167,19 +193,60 @@ impl Keeper {
         }
     }
 
-    /// Reads the list again, which another process writes, and forgets the blocks in memory that it has.
-    pub(crate) fn reload(&self, db: &Db) -> Result<(), IndexError> {
+    /// Takes back the blocks in memory from the first one on whose receipts are not known.
+    fn take_back_without_receipts(&self) {
+        let list = self.list.lock();
+        let mut live = self.live.write();
+        let Some(first) = live.recent.first_without_receipts() else {
+            return;
+        };
+        live.recent.cut(first.checked_sub(1));
+        let recent = live.recent.blocks().last().map(|block| block.id);
+        live.upto = recent.or_else(|| list.upto());
+    }
+
+    /// Reads the list again, which another process writes, if it has later blocks of this chain. False if not.
+    pub(crate) fn reload_newer(&self, db: &Db) -> Result<bool, IndexError> {
+        let (before, genesis) = {
+            let list = self.list.lock();
+            (list.upto(), list.genesis)
+        };
+        let list = RunList::read(&*self.disk, genesis)?;
+        // What it has of another branch would be taken back again.
+        match list.and_then(|list| list.upto()) {
+            Some(upto) if Some(upto) > before && is_canonical(db, upto)? => {
+                self.reload()?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Reads the list again, which another process writes, and forgets the blocks in memory.
+    pub(crate) fn reload(&self) -> Result<(), IndexError> {
         let mut kept = self.list.lock();
-        let list = RunList::read(&*self.disk, db.genesis().hash)?;
-        let list = list.ok_or_else(|| IndexError::NoIndex {
-            dir: self.disk.display_path(""),
-        })?;
-        let runs = open_runs(&*self.disk, &list, &self.counters)?;
+        let mut attempt = 1;
+        let (list, runs) = loop {
+            let list = RunList::read(&*self.disk, kept.genesis)?;
+            let list = list.ok_or_else(|| IndexError::NoIndex {
+                dir: self.disk.display_path(""),
+            })?;
+            match open_runs(&*self.disk, &list, &self.counters) {
+                // The other process has merged them meanwhile.
+                Err(IndexError::Missing { .. }) if attempt < RELOADS => attempt += 1,
+                runs => break (list, runs?),
+            }
+        };
+        if list.seed != kept.seed {
+            // The index was made again: its files have the names of others.
+            self.data.close_all();
+        }
         {
             let mut live = self.live.write();
             live.upto = list.upto();
             live.runs = Arc::new(runs);
             live.recent = Recent::default();
+            live.seed = list.seed;
         }
         *kept = list;
         drop(kept);
@@ -191,7 +258,7 @@ impl Keeper {
 /// The body of a block, with its receipts if they can be made. And whether it has any.
 fn with_receipts(
     meta: &BlockMeta,
-    receipts: &mut ReceiptsOf<'_>,
+    receipts: Option<&mut ReceiptsOf<'_>>,
 ) -> Result<(Bytes, bool), IndexError> {
     let body = StoredBody::decode(&meta.body).map_err(|error| IndexError::Unreadable {
         block: meta.id,
@@ -200,7 +267,11 @@ fn with_receipts(
     if body.receipts.is_some() {
         return Ok((meta.body.clone(), true));
     }
-    match receipts(meta.id, &body)? {
+    let made = match receipts {
+        Some(receipts) => receipts(meta.id, &body)?,
+        None => None,
+    };
+    match made {
         None => {
             let has_none = body.transactions().is_ok_and(|all| all.is_empty());
             Ok((meta.body.clone(), has_none))

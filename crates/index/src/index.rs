@@ -4,6 +4,7 @@ use crate::{
     IndexError, IndexProgress, IndexedBlock, ReceiptsOf, StoredBody,
     counters::Counters,
     entry::{BLOCK_PLACE, Kind, hash_key},
+    grow::{LOOKED_UP_MAX, WhenFull},
     keeper::{IndexOptions, Keeper, Live, LiveRun, is_canonical, open_runs},
     list::{DIR, RunList, data_name, file_of, run_name},
 };
@@ -12,13 +13,11 @@ use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, LeafKind, StateError};
 use cambium_store::{Manifest, StoreError, WritePace};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
 const LOCK_NAME: &str = "index/LOCK";
 /// Attempts to open an index beside a process that merges it.
 const OPEN_ATTEMPTS: usize = 16;
-/// Blocks that a look-up adds itself if they are not indexed yet.
-const ADDED_BLOCKS_MAX: u64 = 128;
 
 /// Sizes and counters of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +73,8 @@ pub struct ChainIndex {
 #[derive(Clone, Copy)]
 pub(crate) struct Reached {
     pub(crate) upto: Option<BlockId>,
+    /// The block that comes next.
+    next: BlockNumber,
     /// Whether blocks above are missing.
     pub(crate) is_behind: bool,
 }
@@ -115,7 +116,7 @@ impl ChainIndex {
         let list = RunList {
             genesis,
             seed: Manifest::new_salt(),
-            first,
+            first: first.max(db.genesis().number),
             next_file: 2,
             data_file: 1,
             data_end: 0,
@@ -216,8 +217,11 @@ impl ChainIndex {
     }
 
     /// Adds the blocks up to the head, and takes back those that are not canonical any more, until
-    /// `progress` returns false. Blocks that were stored without receipts get those that `receipts` makes.
-    /// Returns whether it is at the head.
+    /// `progress` returns false. Blocks that were stored without receipts get those that `receipts` makes, those
+    /// that were added without and are in memory alone included. Returns whether it is at the head.
+    ///
+    /// Both functions may look up in this index: they find what was there before. Called from one of them, this
+    /// function adds nothing and returns false.
     ///
     /// # Errors
     ///
@@ -226,11 +230,13 @@ impl ChainIndex {
     pub fn catch_up(
         &self,
         db: &Db,
-        receipts: &mut ReceiptsOf<'_>,
+        receipts: Option<&mut ReceiptsOf<'_>>,
         progress: &mut dyn FnMut(&IndexProgress) -> bool,
     ) -> Result<bool, IndexError> {
-        let _growing = self.keeper.growing.lock();
-        self.keeper.follow(db, receipts, progress)
+        let Some(_growing) = self.keeper.grow() else {
+            return Ok(false);
+        };
+        self.keeper.follow(db, receipts, WhenFull::Flush, progress)
     }
 
     /// Writes the blocks in memory to files.
@@ -239,8 +245,11 @@ impl ChainIndex {
     ///
     /// [`IndexError::ReadOnly`], and errors of the disk; the blocks stay in memory then.
     pub fn flush(&self) -> Result<(), IndexError> {
-        let _growing = self.keeper.growing.lock();
-        self.keeper.flush()
+        match self.keeper.grow() {
+            Some(_growing) => self.keeper.flush(),
+            // From a callback of `catch_up`, which does it itself when there is no more room.
+            None => Ok(()),
+        }
     }
 
     /// Merges runs as long as any are due: each entry is written about as often as there are powers of four
@@ -291,34 +300,55 @@ impl ChainIndex {
         stats
     }
 
-    /// Adds the newest blocks, and takes back those that are not canonical any more.
+    /// Adds the newest blocks in memory, and takes back those that are not canonical any more.
     fn reach(&self, db: &Db) -> Result<Reached, IndexError> {
+        let mut is_reloaded = false;
         loop {
             let head = db.head();
             let upto = self.keeper.live.read().upto;
-            let reached = |is_behind| Ok(Reached { upto, is_behind });
+            let reached = |is_behind| {
+                let next = self.keeper.next();
+                Ok(Reached {
+                    upto,
+                    next,
+                    is_behind,
+                })
+            };
             if upto == Some(head) {
                 return reached(false);
             }
-            let is_near = upto
-                .is_some_and(|upto| upto.number.saturating_add(ADDED_BLOCKS_MAX) >= head.number)
-                || upto.is_none() && head.number <= ADDED_BLOCKS_MAX;
+            let next = self.keeper.next().max(db.genesis().number);
+            let is_near = next.saturating_add(LOOKED_UP_MAX as u64) > head.number;
             let is_sound = match upto {
                 Some(upto) => upto.number <= head.number && is_canonical(db, upto)?,
                 None => true,
             };
+            let Some(_growing) = self.keeper.grow() else {
+                // Called back while blocks are added.
+                return reached(true);
+            };
             if is_sound && !is_near {
+                // A reader may find the blocks in files by now.
+                if self.keeper.lock.is_none() && !is_reloaded && self.keeper.reload_newer(db)? {
+                    is_reloaded = true;
+                    continue;
+                }
                 return reached(true);
             }
-            // Receipts that are missing stay missing here: to make them takes executing blocks.
-            let mut left = ADDED_BLOCKS_MAX;
-            let is_at_head = self.catch_up(db, &mut |_, _| Ok(None), &mut |_| {
+            let mut left = LOOKED_UP_MAX;
+            let is_at_head = self.keeper.follow(db, None, WhenFull::Stop, &mut |_| {
                 left -= 1;
                 left > 0
             })?;
-            if is_at_head && self.keeper.live.read().upto.is_none() {
-                // Its first block is above the head.
-                return reached(true);
+            let upto = self.keeper.live.read().upto;
+            if upto.is_none() || !is_at_head && left > 0 {
+                // Its first block is above the head, or there is no room for more.
+                let next = self.keeper.next();
+                return Ok(Reached {
+                    upto,
+                    next,
+                    is_behind: true,
+                });
             }
         }
     }
@@ -329,16 +359,17 @@ impl ChainIndex {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Behind`] if it is not found, and blocks below the head are not indexed yet. Errors
-    /// of the disk and of damaged files.
+    /// If it is not found, [`IndexError::Behind`] if blocks below the head are not indexed yet, and
+    /// [`IndexError::Incomplete`] if older ones are not indexed. Errors of the disk and of damaged files.
     pub fn find(&self, db: &Db, hash: B256) -> Result<Option<FoundHash>, IndexError> {
         self.reading(db, |reached| {
             // What is in memory goes to a run: both are of one moment.
-            let (recent, runs) = {
+            let (recent, runs, first_recent) = {
                 let live = self.keeper.live.read();
                 let recent = live.recent.find(&hash);
                 let recent = recent.map(|(block, place)| (block.clone(), place));
-                (recent, live.runs.clone())
+                let first = live.recent.blocks().first().map(|block| block.id.number);
+                (recent, live.runs.clone(), first)
             };
             if let Some((block, place)) = recent {
                 return Ok(Some(FoundHash {
@@ -357,9 +388,16 @@ impl ChainIndex {
                     return Ok(Some(found));
                 }
             }
-            match reached.is_behind {
-                false => Ok(None),
-                true => Err(reached.behind(db)),
+            if reached.is_behind {
+                return Err(reached.behind(db));
+            }
+            let upto = reached.upto.map_or(0, |upto| upto.number);
+            match first_missing(&runs, first_recent, db.genesis().number..=upto) {
+                None => Ok(None),
+                Some(missing) => Err(IndexError::Incomplete {
+                    missing,
+                    oldest: self.keeper.list.lock().oldest(),
+                }),
             }
         })
     }
@@ -416,7 +454,7 @@ impl ChainIndex {
                 return indexed(id, &body).map(Some);
             }
             match reached.upto {
-                _ if number > db.head().number => Ok(None),
+                _ if number > db.head().number || number < db.genesis().number => Ok(None),
                 Some(upto) if number <= upto.number => Err(IndexError::NotIndexed {
                     number,
                     oldest: self.keeper.list.lock().oldest(),
@@ -436,10 +474,11 @@ impl ChainIndex {
     ) -> Result<T, IndexError> {
         let mut attempt = 1;
         loop {
-            let reached = self.reach(db)?;
-            let result = read(reached);
+            let reached = self.reach(db);
+            let before = reached.as_ref().ok().and_then(|reached| reached.upto);
+            let result = reached.and_then(&mut read);
             let upto = self.keeper.live.read().upto;
-            let is_same = match reached.upto {
+            let is_same = match before {
                 // Blocks that were added meanwhile change nothing below.
                 Some(before) if Some(before) != upto => is_canonical(db, before)?,
                 _ => true,
@@ -448,8 +487,9 @@ impl ChainIndex {
                 Err(IndexError::Missing { .. })
                     if self.keeper.lock.is_none() && attempt < OPEN_ATTEMPTS =>
                 {
-                    let _growing = self.keeper.growing.lock();
-                    self.keeper.reload(db)?;
+                    if let Some(_growing) = self.keeper.grow() {
+                        self.keeper.reload()?;
+                    }
                 }
                 result if is_same || attempt >= OPEN_ATTEMPTS => return result,
                 _ => {}
@@ -489,7 +529,7 @@ impl Reached {
     /// The error of what was not found while blocks are missing.
     pub(crate) fn behind(self, db: &Db) -> IndexError {
         IndexError::Behind {
-            upto: self.upto.map_or(0, |upto| upto.number),
+            upto: self.next.saturating_sub(1),
             head: db.head(),
         }
     }
@@ -498,6 +538,23 @@ impl Reached {
 fn indexed(id: BlockId, body: &Bytes) -> Result<IndexedBlock, IndexError> {
     let body = unreadable(id, StoredBody::decode(body))?;
     Ok(IndexedBlock { id, body })
+}
+
+/// The first block of a range that neither these runs nor the blocks in memory have. `recent` is the first of
+/// these.
+pub(crate) fn first_missing(
+    runs: &[LiveRun],
+    recent: Option<BlockNumber>,
+    range: RangeInclusive<BlockNumber>,
+) -> Option<BlockNumber> {
+    let mut next = *range.start();
+    for run in runs {
+        if run.first() <= next && next <= run.last {
+            next = run.last + 1;
+        }
+    }
+    let is_missing = next <= *range.end() && recent.is_none_or(|recent| next < recent);
+    is_missing.then_some(next)
 }
 
 /// Names the block that can't be read.

@@ -18,10 +18,11 @@ use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, StateError};
 use cambium_store::{KeyFilter, Manifest, WritePace};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::BTreeSet,
     sync::{Arc, OnceLock},
+    thread::{self, ThreadId},
 };
 
 /// Share of the memory for the newest blocks; filters have the rest.
@@ -38,7 +39,8 @@ const DATA_FILE_BYTES_MIN: u64 = 4096;
 pub struct IndexOptions {
     /// Memory for the newest blocks and for filters, in bytes, half each. Filters take 1.5 bytes for each
     /// transaction; without the filter of a run a look-up takes a device read there. Fences and the places
-    /// of blocks take a further 0.3 % of the files of runs, and 3 bytes for each block.
+    /// of blocks take a further 0.3 % of the files of runs, and 3 bytes for each block. A reader beside a
+    /// process that writes takes up to 16 times as much for blocks that are not in files yet.
     pub memory_bytes: u64,
     /// Length at which a file of block data is full, in bytes.
     pub data_file_bytes: u64,
@@ -82,6 +84,21 @@ pub(crate) struct Live {
     pub(crate) recent: Recent,
     /// The newest block of all.
     pub(crate) upto: Option<BlockId>,
+    /// Seed of the keys of logs.
+    pub(crate) seed: u64,
+}
+
+/// Says that this thread adds blocks or takes some back.
+pub(crate) struct Growing<'a> {
+    grower: &'a Mutex<Option<ThreadId>>,
+    /// Released after the thread is forgotten.
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        *self.grower.lock() = None;
+    }
 }
 
 /// Keeps the runs of an index.
@@ -89,12 +106,13 @@ pub(crate) struct Keeper {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: IndexOptions,
     pub(crate) live: RwLock<Live>,
-    /// Held while blocks are added or taken back.
-    pub(crate) growing: Mutex<()>,
+    /// Held while blocks are added or taken back: see `Keeper::grow`.
+    growing: Mutex<()>,
+    /// The thread that holds it.
+    grower: Mutex<Option<ThreadId>>,
     /// Held while files are merged.
     pub(crate) merging: Mutex<()>,
     pub(crate) list: Mutex<RunList>,
-    pub(crate) seed: u64,
     pub(crate) data: DataFiles,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pace: Arc<WritePace>,
@@ -171,10 +189,11 @@ impl Keeper {
                 upto: list.upto(),
                 runs: Arc::new(runs),
                 recent: Recent::default(),
+                seed: list.seed,
             }),
             growing: Mutex::default(),
+            grower: Mutex::default(),
             merging: Mutex::default(),
-            seed: list.seed,
             list: Mutex::new(list),
             data: DataFiles::new(disk.clone(), counters.clone()),
             disk,
@@ -200,11 +219,27 @@ impl Keeper {
         }
     }
 
-    /// Replaces the list of runs. After a failure it is not known which list a crash would leave, so
+    /// Waits until nobody else adds blocks or takes some back. `None` if this very thread does, in something that
+    /// it was called back for.
+    pub(crate) fn grow(&self) -> Option<Growing<'_>> {
+        let this = thread::current().id();
+        if *self.grower.lock() == Some(this) {
+            return None;
+        }
+        let lock = self.growing.lock();
+        *self.grower.lock() = Some(this);
+        Some(Growing {
+            grower: &self.grower,
+            _lock: lock,
+        })
+    }
+
+    /// Replaces the list of runs. After a failure to replace it, it is not known which list a crash would leave, so
     /// there are no more writes, and no file is removed.
     pub(crate) fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), IndexError> {
         self.check_writable()?;
-        list.write(&*self.disk)
+        list.prepare(&*self.disk)?;
+        RunList::publish(&*self.disk)
             .inspect_err(|error| _ = self.failure.set(error.to_string()))?;
         *kept = list;
         Ok(())
@@ -243,7 +278,8 @@ impl Keeper {
         if number > BLOCK_MAX {
             return Err(IndexError::TooHigh { number });
         }
-        let digested = DigestedBlock::new(id, body, self.seed);
+        let seed = self.live.read().seed;
+        let digested = DigestedBlock::new(id, body, seed);
         let digested = digested.map_err(|error| IndexError::Unreadable {
             block: id,
             why: error.to_string(),
@@ -403,7 +439,7 @@ impl Keeper {
     pub(crate) fn take_back(&self, db: &Db) -> Result<(), IndexError> {
         let _merging = self.merging.lock();
         let mut kept = self.list.lock();
-        let fork = self.newest_canonical(db)?;
+        let fork = self.newest_canonical(db, &kept)?;
         let mut list = kept.clone();
         let removed = list.cut(fork);
         let is_changed = list != *kept;
@@ -427,20 +463,23 @@ impl Keeper {
     }
 
     /// The newest block of the index that is canonical.
-    fn newest_canonical(&self, db: &Db) -> Result<Option<BlockId>, IndexError> {
+    fn newest_canonical(&self, db: &Db, list: &RunList) -> Result<Option<BlockId>, IndexError> {
         let live = self.live.read();
         for block in live.recent.blocks().iter().rev() {
             if is_canonical(db, block.id)? {
                 return Ok(Some(block.id));
             }
         }
-        for run in live.runs.iter().rev() {
+        for (run, listed) in live.runs.iter().zip(&list.runs).rev() {
+            if is_canonical(db, listed.last)? {
+                return Ok(Some(listed.last));
+            }
             let first = run.first();
             if !is_canonical(db, self.id_in(run, first)?)? {
                 continue;
             }
-            // The first is canonical; beyond `high` none is.
-            let (mut low, mut high) = (first, run.last + 1);
+            // The first is canonical; the last is not.
+            let (mut low, mut high) = (first, run.last);
             while high - low > 1 {
                 let middle = low.midpoint(high);
                 match is_canonical(db, self.id_in(run, middle)?)? {

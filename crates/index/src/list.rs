@@ -165,8 +165,9 @@ impl RunList {
         }
     }
 
-    /// Replaces the list. It is durable on return, and so are the names of files.
-    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), IndexError> {
+    /// Writes the list under its temporary name, durably, and makes the names of the files in it durable. The
+    /// list that counts is still the one before.
+    pub(crate) fn prepare(&self, disk: &dyn Disk) -> Result<(), IndexError> {
         if disk.exists(TEMPORARY_NAME)? {
             disk.remove(TEMPORARY_NAME)?;
         }
@@ -174,9 +175,19 @@ impl RunList {
         file.write_at(&self.encode(), 0)?;
         file.sync()?;
         // The list must not be durable before the names of the files in it.
-        disk.sync_dir(DIR)?;
+        Ok(disk.sync_dir(DIR)?)
+    }
+
+    /// Makes the list that was prepared the one that counts, durably. After an error it may be either.
+    pub(crate) fn publish(disk: &dyn Disk) -> Result<(), IndexError> {
         disk.rename(TEMPORARY_NAME, NAME)?;
         Ok(disk.sync_dir(DIR)?)
+    }
+
+    /// Replaces the list. It is durable on return, and so are the names of files.
+    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), IndexError> {
+        self.prepare(disk)?;
+        Self::publish(disk)
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -3,10 +3,11 @@
 use crate::{
     ChainIndex, IndexError,
     entry::{ADDRESS_BIT, Kind, NO_RECEIPTS, NO_RECEIPTS_BIT, log_key, topic_bit},
+    index::first_missing,
     keeper::LiveRun,
 };
 use alloy_primitives::{Address, B256};
-use cambium_primitives::BlockNumber;
+use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::Db;
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
@@ -66,6 +67,8 @@ pub struct LogBlocks {
     pub blocks: Vec<BlockNumber>,
     /// The newest block that was searched: less than the range's end if the head is below.
     pub upto: BlockNumber,
+    /// The newest block of the chain that was searched: what was found holds as long as it is canonical.
+    pub at: BlockId,
 }
 
 impl ChainIndex {
@@ -82,30 +85,33 @@ impl ChainIndex {
         filter: &LogFilter,
         range: RangeInclusive<BlockNumber>,
     ) -> Result<LogBlocks, IndexError> {
-        let mut criteria = filter.criteria(self.keeper.seed);
-        let is_any = criteria.is_empty();
-        // Blocks whose receipts are not known come last.
-        criteria.push(Criterion {
-            bits: NO_RECEIPTS_BIT,
-            keys: vec![log_key(self.keeper.seed, NO_RECEIPTS)],
-        });
         self.reading(db, |reached| {
             let head = db.head();
-            let (from, to) = (*range.start(), (*range.end()).min(head.number));
+            let from = (*range.start()).max(db.genesis().number);
+            let to = (*range.end()).min(head.number);
             let newest = reached.upto.map_or(0, |upto| upto.number);
             if reached.is_behind && to > newest {
                 return Err(reached.behind(db));
             }
             let upto = to.min(newest);
+            let found = |blocks| {
+                let at = reached.upto.unwrap_or(head);
+                Ok(LogBlocks { blocks, upto, at })
+            };
             if from > upto {
-                let blocks = Vec::new();
-                return Ok(LogBlocks { blocks, upto });
+                return found(Vec::new());
             }
             // Numbers of indexed blocks have 32 bits.
             let wanted = from as u32..=upto as u32;
             // What is in memory goes to a run: both are of one moment.
-            let (runs, recent, first_recent) = {
+            let (runs, criteria, recent, first_recent) = {
                 let live = self.live();
+                let mut criteria = filter.criteria(live.seed);
+                // Blocks whose receipts are not known come last.
+                criteria.push(Criterion {
+                    bits: NO_RECEIPTS_BIT,
+                    keys: vec![log_key(live.seed, NO_RECEIPTS)],
+                });
                 let recent = criteria.iter().map(|criterion| {
                     let keys = criterion.keys.iter();
                     let blocks =
@@ -114,47 +120,25 @@ impl ChainIndex {
                 });
                 let recent: Vec<_> = recent.collect();
                 let first = live.recent.blocks().first().map(|block| block.id.number);
-                (live.runs.clone(), recent, first)
+                (live.runs.clone(), criteria, recent, first)
             };
-            self.check_complete(&runs, first_recent, from..=upto)?;
-            if is_any {
-                let blocks = wanted.map(u64::from).collect();
-                return Ok(LogBlocks { blocks, upto });
+            if let Some(number) = first_missing(&runs, first_recent, from..=upto) {
+                let oldest = self.stats().oldest;
+                return Err(IndexError::NotIndexed { number, oldest });
             }
-            let mut found = Vec::with_capacity(criteria.len());
+            if criteria.len() == 1 {
+                return found(wanted.map(u64::from).collect());
+            }
+            let mut of_each = Vec::with_capacity(criteria.len());
             for (criterion, mut blocks) in criteria.iter().zip(recent) {
                 blocks.append(&mut blocks_of(&runs, criterion, &wanted)?);
-                found.push(blocks);
+                of_each.push(blocks);
             }
-            let unknown = found.pop().unwrap_or_default();
-            let all = found.into_iter().reduce(|a, b| &a & &b);
+            let unknown = of_each.pop().unwrap_or_default();
+            let all = of_each.into_iter().reduce(|a, b| &a & &b);
             let blocks = &all.unwrap_or_default() | &unknown;
-            let blocks = blocks.into_iter().map(u64::from).collect();
-            Ok(LogBlocks { blocks, upto })
+            found(blocks.into_iter().map(u64::from).collect())
         })
-    }
-
-    /// Checks that the index has all blocks of a range. `recent` is the first block in memory.
-    fn check_complete(
-        &self,
-        runs: &[LiveRun],
-        recent: Option<BlockNumber>,
-        range: RangeInclusive<BlockNumber>,
-    ) -> Result<(), IndexError> {
-        let mut next = *range.start();
-        for run in runs {
-            if run.first() <= next && next <= run.last {
-                next = run.last + 1;
-            }
-        }
-        if next <= *range.end() && recent.is_none_or(|recent| next < recent) {
-            let oldest = self.stats().oldest;
-            return Err(IndexError::NotIndexed {
-                number: next,
-                oldest,
-            });
-        }
-        Ok(())
     }
 }
 

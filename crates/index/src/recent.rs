@@ -25,6 +25,8 @@ pub(crate) struct DigestedBlock {
     hashes: Vec<(B256, u32)>,
     /// Keys of its logs, with where they occur.
     logs: BTreeMap<u64, u32>,
+    /// Whether it has transactions whose receipts are not known.
+    lacks_receipts: bool,
 }
 
 impl DigestedBlock {
@@ -37,7 +39,8 @@ impl DigestedBlock {
         }
         let mut logs = BTreeMap::<u64, u32>::new();
         let receipts = parts.receipts_rlp()?;
-        if receipts.is_none() && hashes.len() > 1 {
+        let lacks_receipts = receipts.is_none() && hashes.len() > 1;
+        if lacks_receipts {
             logs.insert(log_key(seed, NO_RECEIPTS), NO_RECEIPTS_BIT);
         }
         if let Some(receipts) = receipts {
@@ -53,6 +56,7 @@ impl DigestedBlock {
             body,
             hashes,
             logs,
+            lacks_receipts,
         })
     }
 
@@ -82,6 +86,7 @@ impl DigestedBlock {
 pub(crate) struct RecentBlock {
     pub(crate) id: BlockId,
     pub(crate) body: Bytes,
+    lacks_receipts: bool,
 }
 
 /// Consecutive blocks in memory.
@@ -108,12 +113,19 @@ impl Recent {
         self.blocks.push(RecentBlock {
             id: block.id,
             body: block.body,
+            lacks_receipts: block.lacks_receipts,
         });
     }
 
     /// All blocks, oldest first.
     pub(crate) fn blocks(&self) -> &[RecentBlock] {
         &self.blocks
+    }
+
+    /// The first block with transactions whose receipts are not known.
+    pub(crate) fn first_without_receipts(&self) -> Option<BlockNumber> {
+        let first = self.blocks.iter().find(|block| block.lacks_receipts);
+        first.map(|block| block.id.number)
     }
 
     /// Memory, in bytes, about.

@@ -91,11 +91,11 @@ fn indexed_chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
 /// Adds the blocks up to the head. Returns how many have transactions and no receipts.
 fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<u64, Failure> {
     let index = chain.index().ok_or(IndexError::NotOpen)?;
-    let before = index.stats().upto.map_or(0, |upto| upto.number);
-    let head = chain.db().head().number;
-    if before == head && head > 0 {
+    let (upto, head) = (index.stats().upto, chain.db().head());
+    if upto == Some(head) {
         return Ok(0);
     }
+    let (before, head) = (upto.map_or(0, |upto| upto.number), head.number);
     let old_states = history::to_read(args, chain.db(), out)?;
     let bar = out.bar(
         head.saturating_sub(before),

@@ -229,7 +229,7 @@ fn blocks_without_receipts_are_executed_again_or_named() {
     for block in &blocks {
         import(&chain, std::slice::from_ref(block));
         chain.db().flush(1).unwrap();
-        let all = index.catch_up(chain.db(), &mut |_, _| Ok(None), &mut |_| true);
+        let all = index.catch_up(chain.db(), None, &mut |_| true);
         assert!(all.unwrap());
     }
     let last = blocks.last().unwrap();
@@ -302,6 +302,31 @@ fn an_index_that_cannot_be_read_takes_no_block_from_the_log() {
     let error = chain.block(3).unwrap_err().to_string();
     assert!(
         data.iter().any(|name| error.contains(name.as_str())),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_search_for_logs_does_not_mix_branches() {
+    let blocks = blocks(Fork::Prague);
+    let disk = FaultyDisk::new(7);
+    let chain = with_index(chain_on(&disk, Fork::Prague, options()), &disk);
+    import(&chain, &blocks);
+    let (head, mut visited) = (chain.db().head(), 0);
+    let searched = chain.logs(&LogFilter::default(), 1..=BLOCKS, &mut |log| {
+        if visited == 0 {
+            chain.db().unwind(BLOCKS / 2).unwrap();
+        }
+        assert_eq!(log.block.number, 1);
+        visited += 1;
+        ControlFlow::Continue(())
+    });
+    let error = searched.unwrap_err();
+    let ChainError::Index(error) = error else {
+        panic!("{error}");
+    };
+    assert!(
+        matches!(*error, IndexError::HeadMoved { block } if block == head),
         "{error}"
     );
 }

@@ -1,5 +1,6 @@
 //! The index of blocks, transactions and logs against a naive model.
 
+mod broken_once;
 mod chain;
 mod large;
 mod world;

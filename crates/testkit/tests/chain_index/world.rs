@@ -216,9 +216,7 @@ impl World {
     }
 
     pub(crate) fn catch_up(&self) -> Result<(), IndexError> {
-        let caught = self
-            .index
-            .catch_up(&self.db, &mut |_, _| Ok(None), &mut |_| true)?;
+        let caught = self.index.catch_up(&self.db, None, &mut |_| true)?;
         assert!(caught);
         Ok(())
     }
