@@ -31,7 +31,7 @@ fn a_directory_that_is_no_database_is_told_from_one_that_is() {
     );
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    cambium!("db", "stats", "-d", file).fails(1, &["file"]);
+    cambium!("db", "stats", "-d", file).fails(2, &["it is a file"]);
 }
 
 #[test]

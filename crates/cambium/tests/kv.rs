@@ -499,7 +499,7 @@ fn wrong_arguments_are_explained() {
         .fails(2, &["--range"]);
     stored
         .run(&["get", "alice", "--commit", "7"])
-        .fails(1, &["no block 7"]);
+        .fails(1, &["no commit 7"]);
     let root = B256::repeat_byte(1).to_string();
     stored
         .run(&["get", "alice", "--root", &root])

@@ -4,7 +4,6 @@ use crate::{
     Block, Chain, ChainError,
     error::{execution_error, unreadable},
     prepare::BlockAgain,
-    reads::OldState,
     replay::Replay,
     stored::{StoredBlock, packed},
     verify_outcome,
@@ -13,7 +12,7 @@ use alloy_primitives::{Address, B256, Log};
 use cambium_evm::{
     Executor, Hooks, Outcome, Receipt, Sequential, StateRead, Transaction, recover_senders,
 };
-use cambium_history::{History, HistoryError};
+use cambium_history::{History, HistoryError, HistoryView};
 use cambium_index::{ChainIndex, IndexError, IndexProgress, LogFilter, StoredBody};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
@@ -24,6 +23,17 @@ use std::{
 
 /// Blocks that a search for logs looks at together: it takes memory in proportion to them.
 const SEARCHED_BLOCKS: u64 = 1 << 16;
+
+/// After a state could not be restored, the next attempt is nearer to the snapshot by this part of the way.
+const RETRY_DIVISOR: u64 = 16;
+
+/// How far states were replayed.
+#[derive(Default)]
+struct Replaying {
+    state: Option<Replay>,
+    /// States of blocks below can't be restored.
+    retry_from: BlockNumber,
+}
 
 /// A transaction of the canonical chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,7 +288,7 @@ impl Chain {
         progress: &mut dyn FnMut(&IndexProgress) -> bool,
     ) -> Result<bool, ChainError> {
         let index = self.need_index()?;
-        let (mut failed, mut replay) = (None, None);
+        let (mut failed, mut replay) = (None, Replaying::default());
         let mut make = |id: BlockId, body: &StoredBody| {
             let stored = StoredBlock {
                 id,
@@ -307,7 +317,7 @@ impl Chain {
         &self,
         stored: &StoredBlock,
         history: Option<&History>,
-        replay: &mut Option<Replay>,
+        replay: &mut Replaying,
     ) -> Result<Option<Vec<u8>>, ChainError> {
         if stored.id == self.db().genesis() {
             return Ok(None);
@@ -317,20 +327,10 @@ impl Chain {
             return Ok(None);
         }
         let parent = self.parent_of(&block.header);
-        let outcome = match self.replay_to(parent, replay) {
-            Ok(state) => self.outcome_on(stored, state)?,
-            Err(ChainError::State(error)) if is_not_there(&error) => {
-                let Some(history) = history else {
-                    return Ok(None);
-                };
-                match history.view_at(self.db(), parent.number) {
-                    Err(HistoryError::NotKept { .. }) => return Ok(None),
-                    Err(HistoryError::State(error)) if is_not_there(&error) => return Ok(None),
-                    view => self.outcome_on(stored, OldState(&view?))?,
-                }
-            }
-            Err(error) => return Err(error),
+        let Some(state) = self.replay_to(parent, history, replay)? else {
+            return Ok(None);
         };
+        let outcome = self.outcome_on(stored, state)?;
         if outcome.receipts_complete {
             return Ok(packed(&outcome.receipts));
         }
@@ -342,22 +342,60 @@ impl Chain {
         }
     }
 
-    /// The state after a canonical block, from that of an earlier one if possible.
+    /// The state after a canonical block, from that of an earlier one if possible. `None` if it can't be read.
     fn replay_to<'a>(
         &self,
         block: BlockId,
-        replay: &'a mut Option<Replay>,
-    ) -> Result<&'a Replay, ChainError> {
-        while let Some(state) = replay
+        history: Option<&History>,
+        replay: &'a mut Replaying,
+    ) -> Result<Option<&'a Replay>, ChainError> {
+        while let Some(state) = &mut replay.state
             && state.block() != block
         {
             if state.block().number >= block.number || !state.advance()? {
-                *replay = None;
+                replay.state = None;
             }
         }
-        match replay {
-            Some(state) => Ok(state),
-            None => Ok(replay.insert(Replay::at(self.db(), block)?)),
+        if replay.state.is_none() {
+            let Some(view) = self.old_state(block, history, replay)? else {
+                return Ok(None);
+            };
+            replay.state = Some(Replay::on(self.db(), block, view)?);
+        }
+        Ok(replay.state.as_ref())
+    }
+
+    /// A view of an old state: from the history, or else restored from the log.
+    fn old_state(
+        &self,
+        block: BlockId,
+        history: Option<&History>,
+        replay: &mut Replaying,
+    ) -> Result<Option<HistoryView>, ChainError> {
+        if let Some(history) = history {
+            match history.view_at(self.db(), block.number) {
+                Ok(view) => return Ok(Some(view)),
+                Err(HistoryError::NotKept { .. }) => {}
+                Err(HistoryError::State(error)) if is_not_there(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if block.number < replay.retry_from {
+            return Ok(None);
+        }
+        match self.db().view_of(block) {
+            Ok(view) => Ok(Some(view.into())),
+            Err(error) if is_not_there(&error) => {
+                // To find that out may have read much of the log. The blocks that follow are hardly closer.
+                let distance = self
+                    .db()
+                    .snapshot_block()
+                    .number
+                    .saturating_sub(block.number);
+                replay.retry_from = block.number + (distance / RETRY_DIVISOR).max(1);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

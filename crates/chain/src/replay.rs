@@ -4,8 +4,9 @@
 use crate::ChainError;
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_evm::{StateRead, account_info};
+use cambium_history::{HistoryError, HistoryView};
 use cambium_primitives::{Account, AccountUpdate, BlockId, BlockNumber, Changes};
-use cambium_state::{Db, StateError, View};
+use cambium_state::{Db, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,7 +30,7 @@ struct Changed {
 pub(crate) struct Replay {
     db: Db,
     at: BlockId,
-    view: View,
+    view: HistoryView,
     /// The state at the head, which has the codes of all blocks.
     head: View,
     changed: HashMap<B256, Changed>,
@@ -37,16 +38,16 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The state after a canonical block.
+    /// The state after a canonical block, which `view` has.
     ///
     /// # Errors
     ///
-    /// Those of [`Db::view_of`].
-    pub(crate) fn at(db: &Db, block: BlockId) -> Result<Self, ChainError> {
+    /// If the head has no state that can be read.
+    pub(crate) fn on(db: &Db, block: BlockId, view: HistoryView) -> Result<Self, ChainError> {
         Ok(Self {
             db: db.clone(),
             at: block,
-            view: db.view_of(block)?,
+            view,
             head: db.view()?,
             changed: HashMap::new(),
             count: 0,
@@ -97,9 +98,9 @@ impl Replay {
 }
 
 impl DatabaseRef for Replay {
-    type Error = StateError;
+    type Error = HistoryError;
 
-    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, StateError> {
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, HistoryError> {
         let path = keccak256(address);
         match self.changed.get(&path).and_then(|changed| changed.account) {
             Some(account) => Ok(account.map(account_info)),
@@ -107,11 +108,11 @@ impl DatabaseRef for Replay {
         }
     }
 
-    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, StateError> {
-        self.head.code_by_hash_ref(code_hash)
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, HistoryError> {
+        Ok(self.head.code_by_hash_ref(code_hash)?)
     }
 
-    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, StateError> {
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {
         let (path, slot) = (keccak256(address), keccak256(index.to_be_bytes::<32>()));
         if let Some(changed) = self.changed.get(&path) {
             if let Some(value) = changed.slots.get(&slot) {
@@ -124,14 +125,14 @@ impl DatabaseRef for Replay {
         self.view.slot(&path, &slot)
     }
 
-    fn block_hash_ref(&self, number: BlockNumber) -> Result<B256, StateError> {
+    fn block_hash_ref(&self, number: BlockNumber) -> Result<B256, HistoryError> {
         let block = self.db.block_id(number)?;
         Ok(block.map(|block| block.hash).unwrap_or_default())
     }
 }
 
 impl StateRead for Replay {
-    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+    fn has_storage(&self, address: Address) -> Result<bool, HistoryError> {
         let path = keccak256(address);
         let Some(changed) = self.changed.get(&path) else {
             return self.view.has_storage(&path);

@@ -62,7 +62,8 @@ pub enum IndexError {
     NoBlocks,
     /// The index belongs to another database.
     #[error(
-        "{file} belongs to the database whose first block is {found}, and this one's is {genesis}"
+        "{file} belongs to the database whose first block is {found}, and this one's is {genesis}: remove the \
+         folder `index`, and `cambium index build` makes that of this database"
     )]
     OtherDatabase {
         /// The list of runs, for display.
@@ -98,7 +99,8 @@ pub enum IndexError {
     },
     /// Many blocks are not indexed yet, so what was not found may be there.
     #[error(
-        "the index ends at block {upto}, and the head is {head}: `cambium index build` brings it there"
+        "the index in files ends at block {upto}, too far below the head {head}: `cambium index build` brings it \
+         there, unless an import with --index is about to"
     )]
     Behind {
         /// The newest block of the index.
@@ -135,8 +137,9 @@ pub enum IndexError {
     },
     /// The receipts of a block are not stored.
     #[error(
-        "block {block} has no receipts in the index: it was applied without execution, or its state \
-         could not be read when it was indexed"
+        "block {block} has no receipts in the index, and can't be executed for them: the state before it can't \
+         be read. Search from a later block on. With a history (`cambium history build`) of states as old, remove \
+         the folder `index` and build it again"
     )]
     NoReceipts {
         /// The block.

@@ -18,7 +18,9 @@ const LOOK_EVERY: usize = 64;
 const READER_FACTOR: u64 = 16;
 
 /// Most blocks that a look-up adds in memory, however little of that there is.
-pub(crate) const LOOKED_UP_MAX: usize = 128;
+const LOOKED_UP_MAX: u64 = 128;
+/// The same in a reader, which may be behind an import.
+const READER_LOOKED_UP_MAX: u64 = 4_096;
 /// Attempts to read the list beside a process that merges runs and takes blocks back.
 const RELOADS: usize = 16;
 
@@ -75,13 +77,16 @@ impl Keeper {
             if self.is_full() {
                 match (when_full, &self.lock) {
                     (WhenFull::Stop, _) => {
-                        if self.live.read().recent.blocks().len() >= LOOKED_UP_MAX {
+                        let blocks = self.live.read().recent.blocks().len() as u64;
+                        if blocks >= self.looked_up_max() {
                             return Ok(false);
                         }
                     }
                     (WhenFull::Flush, Some(_)) => self.flush()?,
                     (WhenFull::Flush, None) => self.make_room(db)?,
                 }
+            } else if when_full == WhenFull::Flush && self.is_due() {
+                self.flush()?;
             }
             match self.next_of(db)? {
                 Next::Nothing => return Ok(true),
@@ -116,6 +121,14 @@ impl Keeper {
                     }
                 }
             }
+        }
+    }
+
+    /// Most blocks that a look-up adds.
+    pub(crate) const fn looked_up_max(&self) -> u64 {
+        match self.lock {
+            Some(_) => LOOKED_UP_MAX,
+            None => READER_LOOKED_UP_MAX,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::{
     IndexError, IndexProgress, IndexedBlock, ReceiptsOf, StoredBody,
     counters::Counters,
     entry::{BLOCK_PLACE, Kind, hash_key},
-    grow::{LOOKED_UP_MAX, WhenFull},
+    grow::WhenFull,
     keeper::{IndexOptions, Keeper, Live, LiveRun, is_canonical, open_runs},
     list::{DIR, RunList, data_name, file_of, run_name},
 };
@@ -34,9 +34,10 @@ pub struct IndexStats {
     pub run_bytes: u64,
     /// Length of the data files, in bytes, as far as runs refer to them.
     pub data_bytes: u64,
-    /// Number of entries of hashes in files: of blocks and transactions.
+    /// Number of entries of hashes in files: of blocks and transactions. Those of blocks that were taken back count
+    /// until their run is merged.
     pub hashes: u64,
-    /// Number of entries of logs in files: for each block one of each address and topic.
+    /// Number of entries of logs in files: for each block one of each address and topic. As with hashes.
     pub logs: u64,
     /// Runs whose filter is not in memory.
     pub runs_without_filter: u64,
@@ -318,7 +319,7 @@ impl ChainIndex {
                 return reached(false);
             }
             let next = self.keeper.next().max(db.genesis().number);
-            let is_near = next.saturating_add(LOOKED_UP_MAX as u64) > head.number;
+            let is_near = next.saturating_add(self.keeper.looked_up_max()) > head.number;
             let is_sound = match upto {
                 Some(upto) => upto.number <= head.number && is_canonical(db, upto)?,
                 None => true,
@@ -335,7 +336,7 @@ impl ChainIndex {
                 }
                 return reached(true);
             }
-            let mut left = LOOKED_UP_MAX;
+            let mut left = self.keeper.looked_up_max();
             let is_at_head = self.keeper.follow(db, None, WhenFull::Stop, &mut |_| {
                 left -= 1;
                 left > 0

@@ -23,12 +23,17 @@ use std::{
     collections::BTreeSet,
     sync::{Arc, OnceLock},
     thread::{self, ThreadId},
+    time::{Duration, Instant},
 };
 
 /// Share of the memory for the newest blocks; filters have the rest.
 const RECENT_DIVISOR: u64 = 2;
 /// Most blocks in memory, however small.
 const RECENT_BLOCKS_MAX: usize = 1 << 16;
+/// Blocks in memory from which on they go to files after [`FLUSH_AFTER`]: other processes read more than these from
+/// the log, and an interruption takes no more.
+const FLUSH_BLOCKS: usize = 64;
+const FLUSH_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of data that are written at once.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Least length at which a data file is full, in bytes.
@@ -117,6 +122,8 @@ pub(crate) struct Keeper {
     pub(crate) counters: Arc<Counters>,
     pub(crate) pace: Arc<WritePace>,
     failure: OnceLock<String>,
+    /// When blocks last went to files, or began to be kept in memory.
+    flushed: Mutex<Instant>,
     /// Number of followers.
     pub(crate) followers: Mutex<usize>,
     /// `None` if it is open for reading alone. Dropped last.
@@ -201,6 +208,7 @@ impl Keeper {
             counters,
             pace: Arc::default(),
             failure: OnceLock::new(),
+            flushed: Mutex::new(Instant::now()),
             followers: Mutex::default(),
             lock,
         }
@@ -272,6 +280,13 @@ impl Keeper {
             || live.recent.bytes() as u64 >= self.options.memory_bytes / RECENT_DIVISOR
     }
 
+    /// Whether the blocks in memory are to be written to files, although there is room for more.
+    pub(crate) fn is_due(&self) -> bool {
+        self.lock.is_some()
+            && self.live.read().recent.blocks().len() >= FLUSH_BLOCKS
+            && self.flushed.lock().elapsed() >= FLUSH_AFTER
+    }
+
     /// Adds the block above the newest one. The caller has locked `growing`.
     pub(crate) fn append(&self, id: BlockId, body: Bytes) -> Result<(), IndexError> {
         let number = id.number;
@@ -331,6 +346,7 @@ impl Keeper {
             live.runs = Arc::new(runs);
             live.recent = Recent::default();
         }
+        *self.flushed.lock() = Instant::now();
         self.place_filters();
         Ok(())
     }

@@ -27,6 +27,16 @@ struct Criterion {
     keys: Vec<u64>,
 }
 
+impl Criterion {
+    /// Blocks whose receipts are not known.
+    fn unknown(seed: u64) -> Self {
+        Self {
+            bits: NO_RECEIPTS_BIT,
+            keys: vec![log_key(seed, NO_RECEIPTS)],
+        }
+    }
+}
+
 impl LogFilter {
     /// Whether a log with this address and these topics passes.
     #[must_use]
@@ -108,10 +118,7 @@ impl ChainIndex {
                 let live = self.live();
                 let mut criteria = filter.criteria(live.seed);
                 // Blocks whose receipts are not known come last.
-                criteria.push(Criterion {
-                    bits: NO_RECEIPTS_BIT,
-                    keys: vec![log_key(live.seed, NO_RECEIPTS)],
-                });
+                criteria.push(Criterion::unknown(live.seed));
                 let recent = criteria.iter().map(|criterion| {
                     let keys = criterion.keys.iter();
                     let blocks =
@@ -139,6 +146,24 @@ impl ChainIndex {
             let blocks = &all.unwrap_or_default() | &unknown;
             found(blocks.into_iter().map(u64::from).collect())
         })
+    }
+
+    /// Number of indexed blocks with transactions whose receipts are not known.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk and of damaged files.
+    pub fn count_without_receipts(&self) -> Result<u64, IndexError> {
+        let all = 0..=u32::MAX;
+        let (runs, unknown, mut blocks) = {
+            let live = self.live();
+            let unknown = Criterion::unknown(live.seed);
+            let recent = live.recent.log_blocks(unknown.keys[0], unknown.bits, &all);
+            let recent = recent.collect::<BTreeSet<_>>();
+            (live.runs.clone(), unknown, recent)
+        };
+        blocks.append(&mut blocks_of(&runs, &unknown, &all)?);
+        Ok(blocks.len() as u64)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     args::import::ImportArgs,
     chain,
-    error::Failure,
+    error::{Exit, Failure},
     figures, files, history, index, open,
     output::{Output, Report, Table, count, quantity, rate, seconds},
     signals::Stop,
@@ -56,7 +56,8 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
             "the history does not follow the chain any more: {error}"
         ));
     }
-    if let Err(error) = indexed {
+    let index_error = indexed.err().map(|error| error.to_string());
+    if let Some(error) = &index_error {
         out.note(format_args!(
             "the index does not follow the chain any more: {error}"
         ));
@@ -92,6 +93,10 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         ));
     }
     let mut report = Report::new(text(&summary, &chain), json(&summary, &chain));
+    report.json["index_error"] = json!(index_error);
+    if index_error.is_some() {
+        report.exit = Exit::CouldNotBeDone;
+    }
     if let Some(exit) = stop.asked() {
         report.exit = exit;
         report.json["stopped"] = json!(true);

@@ -88,12 +88,12 @@ fn indexed_chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
     Ok(chain.with_index(index))
 }
 
-/// Adds the blocks up to the head. Returns how many have transactions and no receipts.
-fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<u64, Failure> {
+/// Adds the blocks up to the head.
+fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<(), Failure> {
     let index = chain.index().ok_or(IndexError::NotOpen)?;
     let (upto, head) = (index.stats().upto, chain.db().head());
     if upto == Some(head) {
-        return Ok(0);
+        return Ok(());
     }
     let (before, head) = (upto.map_or(0, |upto| upto.number), head.number);
     let old_states = history::to_read(args, chain.db(), out)?;
@@ -101,10 +101,9 @@ fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<u64, Failure> 
         head.saturating_sub(before),
         "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
     );
-    let (mut without, mut failed) = (0, None);
+    let mut failed = None;
     chain.build_index(old_states.as_ref(), &mut |progress| {
         let upto = progress.upto.number;
-        without += u64::from(!progress.has_receipts);
         bar.set_position(upto.saturating_sub(before));
         bar.set_message(format!("block {}", count(upto)));
         // Runs are merged when there are some new ones.
@@ -118,7 +117,7 @@ fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<u64, Failure> 
     bar.finish_and_clear();
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok(without),
+        None => Ok(()),
     }
 }
 
@@ -133,12 +132,13 @@ pub(crate) fn build(args: &IndexBuildArgs, out: &Output) -> Result<Report, Failu
         }
     };
     let chain = chain.with_index(index.clone());
-    let without = catch_up(&chain, &args.db, out)?;
+    catch_up(&chain, &args.db, out)?;
     index.flush()?;
     index.merge()?;
+    let without = index.count_without_receipts()?;
     if without > 0 {
         out.note(format_args!(
-            "{} blocks have transactions whose receipts could not be made, since the states before them \
+            "transactions of {} blocks have no receipts, which could not be made, since the states before them \
              can't be read. `cambium history build` makes old states readable; after that, remove the \
              folder `index` and build it again.",
             count(without)

@@ -11,7 +11,8 @@ pub(crate) const TX_HELP: &str = "\
 Needs an index: `cambium import --index` keeps one, and `cambium index build` makes it afterwards.
 
 With --json: transaction, as eth_getTransactionByHash gives it, and receipt, as
-eth_getTransactionReceipt gives it (null with --no-receipt).";
+eth_getTransactionReceipt gives it, without what follows from the two and the block (null with
+--no-receipt).";
 
 pub(crate) const LOGS_HELP: &str = "\
 Needs an index: `cambium import --index` keeps one, and `cambium index build` makes it afterwards. Values
@@ -30,7 +31,7 @@ pub(crate) enum IndexCommand {
     ///
     /// Blocks that were stored without receipts are executed again for them, as far as the states before
     /// them can be read: near the head, or from a history. Another process may import meanwhile, if it does
-    /// not follow the index itself. An interrupted build goes on where it was
+    /// not follow the index itself. An interrupted build goes on where it was, or a second earlier
     Build(IndexBuildArgs),
     /// Read the whole index, and compare its entries with the blocks
     Check(DbArgs),

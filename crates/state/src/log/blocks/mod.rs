@@ -316,6 +316,10 @@ impl Blocks {
         mut id: BlockId,
         number: BlockNumber,
     ) -> Result<Option<B256>, StateError> {
+        // Nothing is known of what is below the first block.
+        if number < state.genesis {
+            return Ok(None);
+        }
         let hash_of = |entry: Option<BlockEntry>| entry.map(|entry| entry.hash);
         while id.number > number {
             if hash_of(self.canonical_in(state, id.number)?) == Some(id.hash) {
