@@ -106,7 +106,7 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
 
 pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
     if open::exists(&args.db)? {
-        return Err(Failure::Exists(args.db.datadir.clone()));
+        return Err(Failure::HasDatabase(args.db.datadir.clone()));
     }
     open::refuse_other_things(&args.db.datadir)?;
     let from = files::input(&args.file)?;
@@ -115,7 +115,10 @@ pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
     let bar = out.bar(1, INIT_BAR);
     let chain = Chain::load_dump(disk, from, options, &mut init_progress(&bar));
     bar.finish_and_clear();
-    let chain = chain?;
+    let chain = chain.map_err(|error| match error {
+        ChainError::File(error) => Failure::BadDump(error),
+        error => error.into(),
+    })?;
     let state_root = chain.db().view()?.state_root();
     Ok(described(&chain, state_root, "Created a database."))
 }

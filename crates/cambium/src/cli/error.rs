@@ -110,6 +110,11 @@ pub(crate) enum Failure {
     NoDirectory(PathBuf),
     #[error("{} is in the database's own directory", .0.display())]
     BackupInside(PathBuf),
+    #[error("{} is a database already", .0.display())]
+    HasDatabase(PathBuf),
+    /// A file that was to be a dump of a state.
+    #[error(transparent)]
+    BadDump(FileError),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
     #[error("block {0} is on a branch that is not canonical")]
@@ -237,6 +242,7 @@ impl Failure {
             | Self::BadEntries { .. }
             | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
+            Self::BadDump(error) => file_exit(error),
             Self::BadEntry { .. } | Self::EmptyRange { .. } | Self::BadConfig { .. } => {
                 Exit::WrongUsage
             }
@@ -252,6 +258,7 @@ impl Failure {
             | Self::BackupInside(_)
             | Self::OtherThings { .. }
             | Self::DemoExists(_)
+            | Self::HasDatabase(_)
             | Self::NotCanonical(_)
             | Self::NotMarked(_)
             | Self::NothingToExport { .. }
@@ -271,9 +278,13 @@ impl Failure {
             Self::NoSuchJson { what, .. } | Self::Empty { what, .. } => made_by(what),
             Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
             Self::AStore(_) => Some("use the commands of `cambium kv`"),
-            Self::NoDirectory(_) | Self::BackupInside(_) | Self::OtherThings { .. } => {
-                Some("name a directory that is empty or does not exist")
+            Self::BadDump(_) => {
+                Some("name a dump, as `cambium db dump FILE` writes it, and not compressed")
             }
+            Self::HasDatabase(_)
+            | Self::NoDirectory(_)
+            | Self::BackupInside(_)
+            | Self::OtherThings { .. } => Some("name a directory that is empty or does not exist"),
             Self::NotCanonical(_) => {
                 Some("`cambium set-head HASH` makes it so; `cambium db branches` lists branches")
             }

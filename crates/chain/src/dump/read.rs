@@ -26,7 +26,8 @@ impl Chain {
     /// the dump, and blocks after it can be imported.
     ///
     /// The block's ancestors are not in the dump: a block after it that asks for the hash of one
-    /// (`BLOCKHASH`) gets zero, and its state root is not that of its header.
+    /// (`BLOCKHASH`) gets zero, and its state root is not that of its header; one whose ommers descend from
+    /// them is refused. Total difficulty and fork rules are trusted.
     ///
     /// # Errors
     ///
