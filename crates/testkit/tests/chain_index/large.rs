@@ -147,5 +147,7 @@ fn a_look_up_among_many_takes_two_reads() {
         times[1_980],
     ));
     assert!(found_reads <= 2_200, "{found_reads}");
-    assert!(missed_reads <= 400, "{missed_reads}");
+    // A run without its filter takes a read for each.
+    let at_least = 2_000 * after.runs_without_filter;
+    assert!(missed_reads <= at_least + 400, "{missed_reads}");
 }
