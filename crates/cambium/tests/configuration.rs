@@ -152,3 +152,8 @@ fn the_program_says_what_it_is_and_completes_its_commands() {
         );
     }
 }
+
+#[test]
+fn an_endless_configuration_file_ends() {
+    cambium!("config", "--config", "/dev/zero").fails(2, &["/dev/zero", "1 MiB"]);
+}

@@ -18,7 +18,8 @@ use super::error::Failure;
 use clap::{Arg, ArgAction, Command, builder::ValueParser, error::ContextValue};
 use std::{
     ffi::OsString,
-    fs,
+    fs::File,
+    io::Read,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -60,6 +61,23 @@ pub(crate) struct Config {
     pub(crate) settings: Vec<Setting>,
 }
 
+/// Largest size of a configuration file, in bytes.
+const BYTES_MAX: u64 = 1 << 20;
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let opened = File::open(file).map_err(Failure::io(file, "read"))?;
+    let mut text = String::new();
+    let len = opened.take(BYTES_MAX + 1).read_to_string(&mut text);
+    match len.map_err(Failure::io(file, "read"))? as u64 > BYTES_MAX {
+        false => Ok(text),
+        true => Err(Failure::BadConfig {
+            file: file.display().to_string(),
+            line: 1,
+            why: "a configuration file has at most 1 MiB".to_owned(),
+        }),
+    }
+}
+
 impl Config {
     /// Reads the file that the arguments or the environment name, if any.
     ///
@@ -70,7 +88,7 @@ impl Config {
         let Some(file) = named(arguments) else {
             return Ok(Self::default());
         };
-        let text = fs::read_to_string(&file).map_err(Failure::io(&file, "read"))?;
+        let text = read(&file)?;
         let settings = parse(&file, &text)?;
         for setting in &settings {
             check(setting, commands).map_err(|why| Failure::BadConfig {

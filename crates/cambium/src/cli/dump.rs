@@ -10,7 +10,7 @@ use super::{
 use cambium::{B256, Chain, ChainError, DumpProgress, FileError};
 use serde_json::json;
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write},
     path::Path,
 };
@@ -54,6 +54,10 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
         bar.set_message(format!("{accounts} accounts, {slots} slots"));
     });
     bar.finish_and_clear();
+    if done.is_err() && !to_stdout {
+        // A part of a dump is none. If it can't be removed, the error that is reported matters more.
+        _ = fs::remove_file(&args.file);
+    }
     let done = done.map_err(|error| match error {
         // Whoever reads standard output has enough of it: no error.
         ChainError::File(FileError::Write { source, .. })
