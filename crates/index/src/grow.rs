@@ -100,7 +100,7 @@ impl Keeper {
                 },
                 Next::Gap(oldest) => {
                     let next = self.next();
-                    tracing::warn!(
+                    tracing::info!(
                         next,
                         oldest,
                         "blocks have left the log before they were indexed"

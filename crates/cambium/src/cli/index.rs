@@ -355,13 +355,13 @@ pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
         ControlFlow::Continue(())
     })?;
     let len = listed.len() as u64;
+    let logs = match len {
+        1 => "1 log".to_owned(),
+        len => format!("{} logs", count(len)),
+    };
     let end = match more {
-        true => format!(
-            "{} logs, and more: --limit is {}",
-            count(len),
-            count(args.limit)
-        ),
-        false => format!("{} logs", count(len)),
+        true => format!("{logs}, and more: --limit is {}", count(args.limit)),
+        false => logs,
     };
     let json = json!({ "logs": listed, "more": more });
     Ok(Report::new(format!("{lines}{end}"), json))
