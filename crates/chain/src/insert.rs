@@ -11,7 +11,7 @@ use crate::{
     reads::TimedReads, stored::StoredBlock, verify_outcome,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_evm::{Executor, Hooks, Outcome};
+use cambium_evm::{Executor, Hooks, Outcome, StateRead};
 use cambium_primitives::BlockId;
 use cambium_state::{StateError, View};
 
@@ -134,14 +134,8 @@ impl Chain {
 
     /// As [`Chain::outcome_of`], for a block that has been read.
     pub(crate) fn outcome_in(&self, stored: &StoredBlock) -> Result<Outcome, ChainError> {
-        let id = stored.id;
-        let BlockAgain {
-            block,
-            senders,
-            post_merge,
-        } = self.prepare_again(stored)?;
-        let view = self.db().view_of(self.parent_of(&block.header))?;
-        let input = self.spec().input(&block, &senders, post_merge);
+        let again = self.prepare_again(stored)?;
+        let view = self.db().view_of(self.parent_of(&again.block.header))?;
         let mut session = view.clone().session();
         let mut roots = |changes: &_| session.intermediate_root(changes);
         let hooks = Hooks {
@@ -149,7 +143,29 @@ impl Chain {
             ..Hooks::default()
         };
         let reads = TimedReads::new(view);
-        let outcome = self.executor().execute(&input, &reads, hooks);
+        self.execute_again(stored.id, &again, &reads, self.executor(), hooks)
+    }
+
+    /// Executes a stored block on the state before it, and verifies the outcome against the header.
+    pub(crate) fn execute_again<S>(
+        &self,
+        id: BlockId,
+        again: &BlockAgain,
+        state: S,
+        executor: &impl Executor,
+        hooks: Hooks<'_, S::Error>,
+    ) -> Result<Outcome, ChainError>
+    where
+        S: StateRead + Sync,
+        S::Error: Into<ChainError>,
+    {
+        let BlockAgain {
+            block,
+            senders,
+            post_merge,
+        } = again;
+        let input = self.spec().input(block, senders, *post_merge);
+        let outcome = executor.execute(&input, state, hooks);
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let verified = verify_outcome(&block.header, &outcome, None);
         let _ = verified.map_err(|error| ChainError::invalid(id, error))?;

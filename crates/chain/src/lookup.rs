@@ -2,16 +2,12 @@
 
 use crate::{
     Block, Chain, ChainError,
-    error::{execution_error, unreadable},
-    prepare::BlockAgain,
+    error::unreadable,
     replay::Replay,
     stored::{StoredBlock, packed},
-    verify_outcome,
 };
 use alloy_primitives::{Address, B256, Log};
-use cambium_evm::{
-    Executor, Hooks, Outcome, Receipt, Sequential, StateRead, Transaction, recover_senders,
-};
+use cambium_evm::{Hooks, Receipt, Sequential, Transaction, recover_senders};
 use cambium_history::{History, HistoryError, HistoryView};
 use cambium_index::{ChainIndex, IndexError, IndexProgress, LogFilter, StoredBody};
 use cambium_primitives::{BlockId, BlockNumber};
@@ -330,7 +326,9 @@ impl Chain {
         let Some(state) = self.replay_to(parent, history, replay)? else {
             return Ok(None);
         };
-        let outcome = self.outcome_on(stored, state)?;
+        // Without the roots that receipts have before Byzantium.
+        let (again, hooks) = (self.prepare_again(stored)?, Hooks::default());
+        let outcome = self.execute_again(stored.id, &again, state, &Sequential, hooks)?;
         if outcome.receipts_complete {
             return Ok(packed(&outcome.receipts));
         }
@@ -397,26 +395,6 @@ impl Chain {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Executes a stored block on an old state, without the roots of receipts before Byzantium.
-    fn outcome_on<S>(&self, stored: &StoredBlock, state: S) -> Result<Outcome, ChainError>
-    where
-        S: StateRead + Sync,
-        S::Error: Into<ChainError>,
-    {
-        let id = stored.id;
-        let BlockAgain {
-            block,
-            senders,
-            post_merge,
-        } = self.prepare_again(stored)?;
-        let input = self.spec().input(&block, &senders, post_merge);
-        let outcome = Sequential.execute(&input, state, Hooks::default());
-        let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let verified = verify_outcome(&block.header, &outcome, None);
-        let _ = verified.map_err(|error| ChainError::invalid(id, error))?;
-        Ok(outcome)
     }
 }
 

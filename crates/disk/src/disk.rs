@@ -6,6 +6,12 @@ use std::{any::Any, fmt, io, path::PathBuf, sync::Arc};
 /// Block size of direct access in bytes: writes begin and end at multiples of it.
 pub const BLOCK_BYTES: usize = 4096;
 
+/// Rounds a number of bytes up to whole blocks of [`BLOCK_BYTES`].
+#[must_use]
+pub const fn whole_blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES as u64) * BLOCK_BYTES as u64
+}
+
 /// Access mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

@@ -58,7 +58,7 @@ mod faulty;
 
 pub use disk::{
     Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, FinishedRead, QueuedRead,
-    ReadQueue, ReadRequest,
+    ReadQueue, ReadRequest, whole_blocks,
 };
 pub use error::{DiskError, LockError};
 pub use faulty::{Fault, FaultyDisk};

@@ -7,14 +7,14 @@ use crate::{
     keeper::{
         HistoryOptions, Keeper, OpenedRuns, WAYPOINT_DISTANCE, canonical_ancestor, open_runs,
     },
-    list::{DIR, RunList, file_of},
+    list::{DIR, RUN_LIST, RunList, file_of},
     run::reader,
     runs::Run,
     view::{HistoryView, Present},
 };
-use cambium_disk::{Disk, DiskLock, LockError};
+use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::{CommittedBlock, Db, LeafKind, StateError, StoreError};
+use cambium_state::{CommittedBlock, Db, LeafKind, StateError};
 use cambium_store::WritePace;
 use cambium_trie::ProofTargets;
 use std::{
@@ -22,7 +22,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-const LOCK_NAME: &str = "history/history.lock";
 /// Attempts to find the child of the newest block while the head moves.
 const PARTED_MAX: usize = 1_000;
 /// Attempts to open the runs of a list beside a process that merges them.
@@ -121,7 +120,7 @@ impl History {
         })?;
         disk.create_dir(DIR)?;
         disk.sync_dir("")?;
-        let lock = lock(&*disk)?;
+        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
         if let Some(list) = RunList::read(&*disk)? {
             return Err(HistoryError::Exists {
                 dir: disk.display_path(""),
@@ -158,7 +157,7 @@ impl History {
         options: HistoryOptions,
     ) -> Result<Self, HistoryError> {
         Self::no_history(&*disk)?;
-        let lock = lock(&*disk)?;
+        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
         let list = Self::list(&*disk, db)?;
         let files = open_runs(&disk, &list, &options)?;
         let history = Self::assemble(disk, options, list, files, Some(lock));
@@ -619,15 +618,4 @@ fn unless_gone<T>(error: StateError) -> Result<Option<T>, StateError> {
         StateError::NotKept { .. } => Ok(None),
         error => Err(error),
     }
-}
-
-fn lock(disk: &dyn Disk) -> Result<DiskLock, HistoryError> {
-    disk.lock(LOCK_NAME).map_err(|error| match error {
-        LockError::Held { pid, .. } => StateError::from(StoreError::InUse {
-            dir: disk.display_path(DIR),
-            pid,
-        })
-        .into(),
-        LockError::Disk(error) => error.into(),
-    })
 }

@@ -31,13 +31,19 @@ use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
+use cambium_store::ListFile;
 use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the history.
 pub(crate) const DIR: &str = "history";
-const NAME: &str = "history/runs.list";
-const TEMPORARY_NAME: &str = "history/runs.list.tmp";
+/// The list as a file.
+pub(crate) const RUN_LIST: ListFile = ListFile {
+    dir: DIR,
+    name: "history/runs.list",
+    temporary_name: "history/runs.list.tmp",
+    lock_name: "history/history.lock",
+};
 const MAGIC: &[u8; 8] = b"CamRuns\n";
 const FORMAT: u32 = 4;
 /// The format before there were waiting runs, which is read as well.
@@ -116,16 +122,16 @@ impl RunList {
 
     /// Whether there is a list.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
-        Ok(disk.exists(NAME)?)
+        Ok(disk.exists(RUN_LIST.name)?)
     }
 
     /// Reads the list; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Self>, HistoryError> {
-        let file = match disk.open(NAME) {
+        let file = match disk.open(RUN_LIST.name) {
             Err(error) if error.is_not_found() => return Ok(None),
             file => file?,
         };
-        let path = disk.display_path(NAME);
+        let path = disk.display_path(RUN_LIST.name);
         let len = file.len()?;
         let damaged = |offset: u64, what: &str| HistoryError::Damaged {
             file: path.clone(),
@@ -156,16 +162,8 @@ impl RunList {
 
     /// Replaces the list. It is durable on return, and so are the names of runs.
     pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), HistoryError> {
-        if disk.exists(TEMPORARY_NAME)? {
-            disk.remove(TEMPORARY_NAME)?;
-        }
-        let file = disk.create(TEMPORARY_NAME)?;
-        file.write_at(&self.encode(), 0)?;
-        file.sync()?;
-        // The list must not be durable before the names of the files in it.
-        disk.sync_dir(DIR)?;
-        disk.rename(TEMPORARY_NAME, NAME)?;
-        Ok(disk.sync_dir(DIR)?)
+        RUN_LIST.prepare(disk, &self.encode())?;
+        Ok(RUN_LIST.publish(disk)?)
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -53,7 +53,7 @@ impl ChainIndex {
         progress: &mut dyn FnMut(&CheckedIndex),
     ) -> Result<CheckedIndex, IndexError> {
         let (runs, seed) = {
-            let live = self.live();
+            let live = self.keeper.live.read();
             (live.runs.clone(), live.seed)
         };
         let mut checked = CheckedIndex::default();

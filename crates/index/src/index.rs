@@ -5,17 +5,16 @@ use crate::{
     counters::Counters,
     entry::{BLOCK_PLACE, Kind, hash_key},
     grow::WhenFull,
-    keeper::{IndexOptions, Keeper, Live, LiveRun, is_canonical, open_runs},
-    list::{DIR, RunList, data_name, file_of, run_name},
+    keeper::{IndexOptions, Keeper, LiveRun, is_canonical, open_runs},
+    list::{DIR, RUN_LIST, RunList, data_name, file_of, run_name},
 };
 use alloy_primitives::{B256, Bytes, keccak256};
-use cambium_disk::{Disk, DiskLock, LockError};
+use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, LeafKind, StateError};
-use cambium_store::{Manifest, StoreError, WritePace};
+use cambium_store::{Manifest, WritePace};
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
-const LOCK_NAME: &str = "index/LOCK";
 /// Attempts to open an index beside a process that merges it.
 const OPEN_ATTEMPTS: usize = 16;
 
@@ -108,7 +107,7 @@ impl ChainIndex {
         }
         disk.create_dir(DIR)?;
         disk.sync_dir("")?;
-        let lock = lock(&*disk)?;
+        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
         let genesis = db.genesis().hash;
         if RunList::read(&*disk, genesis)?.is_some() {
             let dir = disk.display_path("");
@@ -146,7 +145,7 @@ impl ChainIndex {
     /// written, and it is an error if another process has the index.
     pub fn open(disk: Arc<dyn Disk>, db: &Db, options: IndexOptions) -> Result<Self, IndexError> {
         Self::no_index(&*disk)?;
-        let lock = lock(&*disk)?;
+        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
         let list = Self::list(&*disk, db)?;
         let counters = Arc::<Counters>::default();
         let runs = open_runs(&*disk, &list, &counters)?;
@@ -519,11 +518,6 @@ impl ChainIndex {
         drop(followers);
         self.keep_log(db);
     }
-
-    /// The state that readers share with the writer.
-    pub(crate) fn live(&self) -> impl std::ops::Deref<Target = Live> {
-        self.keeper.live.read()
-    }
 }
 
 impl Reached {
@@ -582,15 +576,4 @@ fn remove_leftovers(disk: &dyn Disk, list: &RunList, runs: &[LiveRun]) -> Result
         }
     }
     Ok(())
-}
-
-fn lock(disk: &dyn Disk) -> Result<DiskLock, IndexError> {
-    disk.lock(LOCK_NAME).map_err(|error| match error {
-        LockError::Held { pid, .. } => StateError::from(StoreError::InUse {
-            dir: disk.display_path(DIR),
-            pid,
-        })
-        .into(),
-        LockError::Disk(error) => error.into(),
-    })
 }

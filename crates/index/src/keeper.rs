@@ -1,7 +1,8 @@
 //! Keeping the runs of an index: blocks are added, taken back, and written to files.
 //!
 //! Three locks, taken in this order: that of growing, that of merging, that of the list. All are held while
-//! files are read and written. Readers take none of them: what they see is replaced as a whole.
+//! files are read and written. What look-ups see is replaced as a whole: one that finds the index at the head takes
+//! none of the three, and one that does not waits for that of growing, to add the newest blocks itself.
 
 use crate::{
     IndexError,
@@ -9,12 +10,12 @@ use crate::{
     data::{DataFiles, put_record},
     entry::{BLOCK_MAX, Kind},
     extents::{Extent, Extents},
-    list::{ListedRun, RunList, data_name, run_name},
+    list::{ListedRun, RUN_LIST, RunList, data_name, run_name},
     recent::{DigestedBlock, Recent},
-    run::{format::blocks_of, reader::RunFile, writer::RunWriter},
+    run::{reader::RunFile, writer::RunWriter},
 };
 use alloy_primitives::Bytes;
-use cambium_disk::{Disk, DiskLock};
+use cambium_disk::{BLOCK_BYTES, Disk, DiskLock, whole_blocks};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, StateError};
 use cambium_store::{KeyFilter, Manifest, WritePace};
@@ -36,8 +37,6 @@ const FLUSH_BLOCKS: usize = 64;
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of data that are written at once.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Least length at which a data file is full, in bytes.
-const DATA_FILE_BYTES_MIN: u64 = 4096;
 
 /// Options with which an index is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +80,7 @@ impl LiveRun {
     }
 }
 
-/// What readers see.
-#[derive(Default)]
+/// What look-ups see.
 pub(crate) struct Live {
     /// Oldest first.
     pub(crate) runs: Arc<Vec<LiveRun>>,
@@ -247,7 +245,8 @@ impl Keeper {
     pub(crate) fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), IndexError> {
         self.check_writable()?;
         list.prepare(&*self.disk)?;
-        RunList::publish(&*self.disk)
+        RUN_LIST
+            .publish(&*self.disk)
             .inspect_err(|error| _ = self.failure.set(error.to_string()))?;
         *kept = list;
         Ok(())
@@ -359,7 +358,7 @@ impl Keeper {
         blocks: impl Iterator<Item = (BlockId, &'a Bytes)>,
         extents: &mut Extents,
     ) -> Result<(u64, u64), IndexError> {
-        if list.data_end >= self.options.data_file_bytes.max(DATA_FILE_BYTES_MIN) {
+        if list.data_end >= self.options.data_file_bytes.max(1) {
             (list.data_file, list.data_end) = (list.next_file, 0);
             list.next_file += 1;
         }
@@ -375,7 +374,7 @@ impl Keeper {
             };
             let mut len = put_record(&mut buffer, id, body).ok_or_else(too_large)?;
             if blocks.peek().is_none() {
-                let whole = blocks_of(buffer.len() as u64) as usize;
+                let whole = whole_blocks(buffer.len() as u64) as usize;
                 len =
                     u32::try_from(len as usize + whole - buffer.len()).map_err(|_| too_large())?;
                 buffer.resize(whole, 0);
@@ -388,8 +387,7 @@ impl Keeper {
             offset += u64::from(len);
             // Whole blocks; the rest begins the next write.
             if buffer.len() >= BUFFER_BYTES || blocks.peek().is_none() {
-                let whole =
-                    buffer.len() / DATA_FILE_BYTES_MIN as usize * DATA_FILE_BYTES_MIN as usize;
+                let whole = buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
                 self.pace
                     .write(|| file.write_at(&buffer[..whole], written))?;
                 buffer.drain(..whole);

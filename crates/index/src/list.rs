@@ -29,12 +29,18 @@ use crate::{IndexError, entry::BLOCK_MAX};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
+use cambium_store::ListFile;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the index.
 pub(crate) const DIR: &str = "index";
-const NAME: &str = "index/runs.list";
-const TEMPORARY_NAME: &str = "index/runs.list.tmp";
+/// The list as a file.
+pub(crate) const RUN_LIST: ListFile = ListFile {
+    dir: DIR,
+    name: "index/runs.list",
+    temporary_name: "index/runs.list.tmp",
+    lock_name: "index/LOCK",
+};
 const MAGIC: &[u8; 8] = b"CamIdxL\n";
 const FORMAT: u32 = 1;
 /// Largest size of the list, in bytes: of a million runs. There are a few dozen.
@@ -120,16 +126,16 @@ impl RunList {
 
     /// Whether there is a list.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
-        Ok(disk.exists(NAME)?)
+        Ok(disk.exists(RUN_LIST.name)?)
     }
 
     /// Reads the list of the database with that first block; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk, genesis: B256) -> Result<Option<Self>, IndexError> {
-        let file = match disk.open(NAME) {
+        let file = match disk.open(RUN_LIST.name) {
             Err(error) if error.is_not_found() => return Ok(None),
             file => file?,
         };
-        let path = disk.display_path(NAME);
+        let path = disk.display_path(RUN_LIST.name);
         let len = file.len()?;
         let damaged = |offset: u64, what: &str| IndexError::Damaged {
             file: path.clone(),
@@ -165,29 +171,15 @@ impl RunList {
         }
     }
 
-    /// Writes the list under its temporary name, durably, and makes the names of the files in it durable. The
-    /// list that counts is still the one before.
+    /// Prepares to replace the list: see [`ListFile::prepare`].
     pub(crate) fn prepare(&self, disk: &dyn Disk) -> Result<(), IndexError> {
-        if disk.exists(TEMPORARY_NAME)? {
-            disk.remove(TEMPORARY_NAME)?;
-        }
-        let file = disk.create(TEMPORARY_NAME)?;
-        file.write_at(&self.encode(), 0)?;
-        file.sync()?;
-        // The list must not be durable before the names of the files in it.
-        Ok(disk.sync_dir(DIR)?)
-    }
-
-    /// Makes the list that was prepared the one that counts, durably. After an error it may be either.
-    pub(crate) fn publish(disk: &dyn Disk) -> Result<(), IndexError> {
-        disk.rename(TEMPORARY_NAME, NAME)?;
-        Ok(disk.sync_dir(DIR)?)
+        Ok(RUN_LIST.prepare(disk, &self.encode())?)
     }
 
     /// Replaces the list. It is durable on return, and so are the names of files.
     pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), IndexError> {
         self.prepare(disk)?;
-        Self::publish(disk)
+        Ok(RUN_LIST.publish(disk)?)
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -115,7 +115,7 @@ impl ChainIndex {
             let wanted = from as u32..=upto as u32;
             // What is in memory goes to a run: both are of one moment.
             let (runs, criteria, recent, first_recent) = {
-                let live = self.live();
+                let live = self.keeper.live.read();
                 let mut criteria = filter.criteria(live.seed);
                 // Blocks whose receipts are not known come last.
                 criteria.push(Criterion::unknown(live.seed));
@@ -138,7 +138,7 @@ impl ChainIndex {
             }
             let mut of_each = Vec::with_capacity(criteria.len());
             for (criterion, mut blocks) in criteria.iter().zip(recent) {
-                blocks.append(&mut blocks_of(&runs, criterion, &wanted)?);
+                blocks.append(&mut blocks_with(&runs, criterion, &wanted)?);
                 of_each.push(blocks);
             }
             let unknown = of_each.pop().unwrap_or_default();
@@ -156,19 +156,19 @@ impl ChainIndex {
     pub fn count_without_receipts(&self) -> Result<u64, IndexError> {
         let all = 0..=u32::MAX;
         let (runs, unknown, mut blocks) = {
-            let live = self.live();
+            let live = self.keeper.live.read();
             let unknown = Criterion::unknown(live.seed);
             let recent = live.recent.log_blocks(unknown.keys[0], unknown.bits, &all);
             let recent = recent.collect::<BTreeSet<_>>();
             (live.runs.clone(), unknown, recent)
         };
-        blocks.append(&mut blocks_of(&runs, &unknown, &all)?);
+        blocks.append(&mut blocks_with(&runs, &unknown, &all)?);
         Ok(blocks.len() as u64)
     }
 }
 
 /// Blocks of runs with one of the criterion's values.
-fn blocks_of(
+fn blocks_with(
     runs: &[LiveRun],
     criterion: &Criterion,
     range: &RangeInclusive<u32>,

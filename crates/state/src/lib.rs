@@ -44,6 +44,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `background` | threads that repeat a step beside a chain |
 //! | `layered` | intervals, upper tries and roots of snapshots, for the `layered` commitment |
 //! | `options` | memory budget, retention of old blocks, sizes of files |
 //! | `form` | commitment and kind of leaves, in the manifest |

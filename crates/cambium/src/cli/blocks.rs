@@ -5,10 +5,9 @@ use super::{
     block_ref::BlockRef,
     error::Failure,
     index, open,
-    output::{Output, Report, Table, count, quantity},
+    output::{Output, Report, Table, count, quantity, rpc},
 };
 use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, StateError, U256};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The block that the arguments name.
@@ -42,11 +41,6 @@ fn find_id(chain: &Chain, block: BlockRef) -> Result<BlockId, Failure> {
         }
         (_, found) => found,
     }
-}
-
-/// JSON as in Ethereum's JSON-RPC.
-fn rpc(value: &impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
 pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {

@@ -24,8 +24,8 @@ const CHECKED_BLOCKS: u64 = 1_000;
 /// reorganization needs.
 const NONE_KEEPS: u64 = 1_024;
 
-/// Memory of the history, of `memory` bytes for all.
-fn memory_of(memory: u64) -> u64 {
+/// Memory of the history, and of the index, of `memory` bytes for all.
+pub(crate) fn memory_beside(memory: u64) -> u64 {
     (memory / 16).clamp(1 << 20, 256 << 20)
 }
 
@@ -35,9 +35,9 @@ fn options(args: &DbArgs, mode: Option<HistoryMode>) -> HistoryOptions {
         _ => None,
     };
     HistoryOptions {
-        memory_bytes: memory_of(args.memory),
-        trie_bytes: memory_of(args.memory),
-        cache_bytes: memory_of(args.memory) / 4,
+        memory_bytes: memory_beside(args.memory),
+        trie_bytes: memory_beside(args.memory),
+        cache_bytes: memory_beside(args.memory) / 4,
         keep_blocks,
         ..HistoryOptions::default()
     }
@@ -71,7 +71,7 @@ pub(crate) fn beside(mode: Option<HistoryMode>, args: &WriteArgs) -> Result<Writ
         args.keep_blocks = args.keep_blocks.or(Some(NONE_KEEPS));
     }
     if follows {
-        args.db.memory -= memory_of(args.db.memory).min(args.db.memory);
+        args.db.memory -= memory_beside(args.db.memory).min(args.db.memory);
     }
     Ok(args)
 }

@@ -7,24 +7,18 @@ use super::{
     },
     error::Failure,
     history, open,
-    output::{Output, Report, Table, bytes, count, quantity},
+    output::{Output, Report, Table, bytes, count, quantity, rpc},
 };
 use cambium::{
     Chain, ChainIndex, CheckedIndex, Db, FoundReceipt, FoundTransaction, IndexError, IndexFollower,
     IndexOptions, IndexStats, LogFilter, Receipt, Transaction,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
-/// Memory of the index, of `memory` bytes for all.
-fn memory_of(memory: u64) -> u64 {
-    (memory / 16).clamp(1 << 20, 256 << 20)
-}
-
 fn options(args: &DbArgs) -> IndexOptions {
     IndexOptions {
-        memory_bytes: memory_of(args.memory),
+        memory_bytes: history::memory_beside(args.memory),
         ..IndexOptions::default()
     }
 }
@@ -32,7 +26,7 @@ fn options(args: &DbArgs) -> IndexOptions {
 /// The arguments for the database of an import: with less memory, if it follows an index.
 pub(crate) fn beside(wants: bool, mut args: WriteArgs) -> Result<WriteArgs, Failure> {
     if wants || ChainIndex::exists(&*open::disk(&args.db.datadir))? {
-        args.db.memory -= memory_of(args.db.memory).min(args.db.memory);
+        args.db.memory -= history::memory_beside(args.db.memory).min(args.db.memory);
     }
     Ok(args)
 }
@@ -228,11 +222,6 @@ pub(crate) fn stats_json(stats: &IndexStats) -> Value {
         "data_bytes": stats.data_bytes,
         "memory_bytes": stats.memory_bytes,
     })
-}
-
-/// JSON as in Ethereum's JSON-RPC.
-fn rpc(value: &impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
 /// A receipt as `eth_getTransactionReceipt` gives it, without what follows from the block.

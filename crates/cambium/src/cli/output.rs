@@ -2,6 +2,7 @@
 
 use super::error::{Exit, Failure, Told};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{
     fmt::{Display, Write as _},
@@ -127,6 +128,11 @@ impl Output {
 /// Ethereum's JSON-RPC. Counts, times and rates are JSON numbers instead.
 pub(crate) fn quantity(number: u64) -> Value {
     Value::String(format!("{number:#x}"))
+}
+
+/// A value of a chain in JSON, as in Ethereum's JSON-RPC.
+pub(crate) fn rpc(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
 /// Prints a line of progress now and then, until the bar is finished or dropped.

@@ -53,7 +53,7 @@ use crate::{
     entry::{self, Entry, NUMBER_BYTES, Position, ValueVisitor, key_of, number_of},
     node::WholeNodes,
 };
-use cambium_disk::BLOCK_BYTES;
+use cambium_disk::{BLOCK_BYTES, whole_blocks};
 use cambium_primitives::{BlockNumber, DecodeError, Reader, put_varint};
 use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -67,11 +67,6 @@ const PAGE_HEAD_BYTES: usize = 11;
 const ENTRY_BYTES_MIN: usize = 4;
 const MAGIC: &[u8; 8] = b"CamHist\n";
 pub(crate) const FORMAT: u32 = 3;
-
-/// Rounds up to whole blocks.
-pub(crate) const fn blocks_of(bytes: u64) -> u64 {
-    bytes.div_ceil(BLOCK_BYTES as u64) * BLOCK_BYTES as u64
-}
 
 /// What a run's trailer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,9 +151,9 @@ impl Trailer {
             return None;
         }
         let pages = self.pages.checked_mul(PAGE_BYTES as u64)?;
-        let fences = pages.checked_add(blocks_of(self.fences_bytes))?;
-        let filter = fences.checked_add(blocks_of(self.filter_bytes))?;
-        let waypoints = filter.checked_add(blocks_of(waypoints))?;
+        let fences = pages.checked_add(whole_blocks(self.fences_bytes))?;
+        let filter = fences.checked_add(whole_blocks(self.filter_bytes))?;
+        let waypoints = filter.checked_add(whole_blocks(waypoints))?;
         waypoints.checked_add(PAGE_BYTES as u64)
     }
 
@@ -178,12 +173,12 @@ impl Trailer {
 
     /// Offset of the filter.
     pub(crate) const fn filter_at(&self) -> u64 {
-        self.fences_at() + blocks_of(self.fences_bytes)
+        self.fences_at() + whole_blocks(self.fences_bytes)
     }
 
     /// Offset of the waypoints.
     pub(crate) const fn waypoints_at(&self) -> u64 {
-        self.filter_at() + blocks_of(self.filter_bytes)
+        self.filter_at() + whole_blocks(self.filter_bytes)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::{
     fences::Fences,
-    format::{PAGE_BYTES, PageBuilder, REPEATED_BYTES_MAX, Trailer, WAYPOINT_BYTES, blocks_of},
+    format::{PAGE_BYTES, PageBuilder, REPEATED_BYTES_MAX, Trailer, WAYPOINT_BYTES},
 };
 use crate::{
     HistoryError,
     entry::{Entry, is_value, key_of},
     node::WholeNodes,
 };
-use cambium_disk::{Access, Disk, DiskFile};
+use cambium_disk::{Access, Disk, DiskFile, whole_blocks};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::{KeyFilter, WritePace};
 use std::{ops::RangeInclusive, sync::Arc};
@@ -113,10 +113,10 @@ impl RunWriter {
 
     /// Adds a section, filled up to whole blocks.
     fn write(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
-        for piece in bytes.chunks(blocks_of(self.buffer_bytes as u64) as usize) {
+        for piece in bytes.chunks(whole_blocks(self.buffer_bytes as u64) as usize) {
             self.buffer.extend_from_slice(piece);
             // Only the last piece is not of whole blocks.
-            let whole = blocks_of(self.buffer.len() as u64) as usize;
+            let whole = whole_blocks(self.buffer.len() as u64) as usize;
             self.buffer.resize(whole, 0);
             self.flush_if_full()?;
         }

@@ -34,6 +34,7 @@
 
 use super::page::PAGE_BYTES;
 use crate::entry::{BLOCK_MAX, Entry, Kind};
+use cambium_disk::whole_blocks;
 use cambium_primitives::{BlockNumber, DecodeError, Reader};
 use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::xxh3_64;
@@ -44,11 +45,6 @@ const FORMAT: u32 = 1;
 const SUMMED_BYTES: usize = 112;
 /// Size of a fence.
 const FENCE_BYTES: usize = 12;
-
-/// Rounds up to whole blocks.
-pub(crate) const fn blocks_of(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE_BYTES as u64) * PAGE_BYTES as u64
-}
 
 /// Entries and pages of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,18 +149,18 @@ impl Trailer {
     /// Offset of the filter.
     pub(crate) const fn filter_at(&self) -> u64 {
         self.fences_at()
-            .saturating_add(blocks_of(self.fences_bytes()))
+            .saturating_add(whole_blocks(self.fences_bytes()))
     }
 
     /// Offset of the extents.
     pub(crate) const fn extents_at(&self) -> u64 {
         self.filter_at()
-            .saturating_add(blocks_of(self.filter_bytes))
+            .saturating_add(whole_blocks(self.filter_bytes))
     }
 
     /// Length of the whole file, in bytes.
     pub(crate) const fn file_bytes(&self) -> u64 {
-        let extents = blocks_of(self.extents_bytes);
+        let extents = whole_blocks(self.extents_bytes);
         let trailer_at = self.extents_at().saturating_add(extents);
         trailer_at.saturating_add(PAGE_BYTES as u64)
     }

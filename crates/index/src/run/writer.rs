@@ -1,7 +1,7 @@
 //! Writing the file of a run.
 
 use super::{
-    format::{Fences, Section, Trailer, blocks_of},
+    format::{Fences, Section, Trailer},
     page::{PAGE_BYTES, PageBuilder},
 };
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     entry::{Entry, Kind},
     extents::Extents,
 };
-use cambium_disk::{Access, Disk, DiskFile};
+use cambium_disk::{Access, Disk, DiskFile, whole_blocks};
 use cambium_primitives::BlockNumber;
 use cambium_store::{KeyFilter, WritePace};
 use std::{ops::RangeInclusive, sync::Arc};
@@ -108,7 +108,7 @@ impl RunWriter {
         for piece in bytes.chunks(BUFFER_BYTES) {
             self.buffer.extend_from_slice(piece);
             // Only the last piece is not of whole blocks.
-            let whole = blocks_of(self.buffer.len() as u64) as usize;
+            let whole = whole_blocks(self.buffer.len() as u64) as usize;
             self.buffer.resize(whole, 0);
             self.flush_if_full()?;
         }
