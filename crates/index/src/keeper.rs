@@ -252,6 +252,22 @@ impl Keeper {
         Ok(())
     }
 
+    /// Replaces the list by one with a run that was written for it. If the list stays what it was, nothing needs
+    /// the run's file, and the next attempt has another one: it is removed.
+    pub(crate) fn list_run(
+        &self,
+        kept: &mut RunList,
+        list: RunList,
+        run: &ListedRun,
+    ) -> Result<(), IndexError> {
+        let listed = self.replace_list(kept, list);
+        if listed.is_err() && self.failure.get().is_none() {
+            // Opening removes it otherwise.
+            _ = self.disk.remove(&run_name(run.file));
+        }
+        listed
+    }
+
     /// A run that is about to be written, in a file of its own.
     pub(crate) fn new_run(list: &mut RunList, first: BlockNumber, last: BlockId) -> ListedRun {
         let file = list.next_file;
@@ -337,7 +353,7 @@ impl Keeper {
             ..kept.clone()
         };
         list.runs.push(listed);
-        self.replace_list(&mut kept, list)?;
+        self.list_run(&mut kept, list, &listed)?;
         {
             let mut live = self.live.write();
             let mut runs = live.runs.to_vec();

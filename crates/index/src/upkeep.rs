@@ -44,7 +44,7 @@ impl Keeper {
         };
         let mut list = kept.clone();
         list.runs.splice(at..at + replaced.len(), [merged]);
-        self.replace_list(&mut kept, list)?;
+        self.list_run(&mut kept, list, &merged)?;
         let mut live = self.live.write();
         let mut runs = live.runs.to_vec();
         runs.splice(at..at + replaced.len(), [run]);

@@ -167,3 +167,29 @@ fn a_look_up_writes_nothing_and_needs_little_memory() {
     world.compare(&index);
     world.disk.clear_faults();
 }
+
+#[test]
+fn a_list_that_can_not_be_written_leaves_no_run_behind() {
+    let mut world = World::new(280);
+    for _ in 0..20 {
+        world.blocks(0..8);
+        world.catch_up().unwrap();
+        world
+            .disk
+            .inject(Fault::FailedWrite, "index/runs.list.tmp", 1);
+        let failed = world.index.flush().and_then(|()| world.index.merge());
+        assert!(failed.is_err());
+        world.disk.clear_faults();
+        world.index.flush().unwrap();
+        world
+            .disk
+            .inject(Fault::FailedWrite, "index/runs.list.tmp", 1);
+        _ = world.index.merge();
+        world.disk.clear_faults();
+        let runs = world.disk.files().into_iter();
+        let runs = runs.filter(|name| name.ends_with(".run")).count() as u64;
+        assert_eq!(runs, world.index.stats().runs, "no file is left behind");
+    }
+    let index = world.index.clone();
+    world.compare(&index);
+}
