@@ -243,6 +243,7 @@ fn open_values(
     let (values, found) = LongValues::open(disk.clone(), salt, sizes, &state.values)?;
     let kept_from = state.kept.number.saturating_add(1);
     values.segments.check_kept(kept_from)?;
+    values.segments.forget_lost();
     let notes = found.damage.iter().map(ToString::to_string).collect();
     Ok((Some(values), notes))
 }

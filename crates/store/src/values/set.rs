@@ -207,6 +207,19 @@ impl Values {
         Ok(())
     }
 
+    /// Forgets the segments whose files are missing or too short: when [`Values::check_kept`] has passed,
+    /// nobody needs them. What refers to segments by a range of numbers would need them again
+    /// otherwise: a checkpoint of which blocks may refer to an earlier segment than at the one before.
+    pub fn forget_lost(&self) {
+        let mut writer = self.writer.lock();
+        let segments = self.segments();
+        let lost = segments.values().filter(|it| it.lost.is_some());
+        let numbers: Vec<_> = lost.map(|segment| segment.number).collect();
+        self.change_segments(|segments| segments.retain(|number, _| !numbers.contains(number)));
+        // A file that is too short is removed.
+        writer.leftovers.extend(numbers);
+    }
+
     /// Appends the value of `key`, and returns its place, to be stored with the value's length. The
     /// value can be read at once. It is durable after [`Values::sync`].
     ///

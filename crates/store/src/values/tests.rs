@@ -632,6 +632,15 @@ fn a_file_that_is_needed_and_missing_or_short_is_named_with_the_way_back() {
         let removed = again.remove(2).unwrap().unwrap();
         assert_eq!(removed.file.is_some(), cut.is_some());
         assert!(again.check_kept(7).is_ok());
+        // Blocks that are built on an older one refer to earlier segments again.
+        let broken = damaged(3);
+        let (values, _) = try_open(&broken, &table(9)).unwrap();
+        values.check_kept(4).unwrap();
+        values.forget_lost();
+        values.settle().unwrap();
+        assert!(!files(&broken).contains(&name_of(3)));
+        let again = open(&broken, &values.encode_table(1));
+        assert!(again.list().iter().all(|segment| segment.number != 3));
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct UnfinalizedRange {
     /// Number of heights from the base downwards, and from the head upwards.
     pub(crate) heights: u64,
     /// The head by the log, if the head in memory has not reached it yet. It stays recent whatever
-    /// its height.
+    /// its height, and so do the blocks of the heights around it.
     pub(crate) target_head: Option<BlockId>,
     /// The finalized block, if there is one: no branches beside it are kept.
     pub(crate) finalized: Option<BlockId>,
@@ -96,14 +96,15 @@ impl UnfinalizedRange {
         (self.base + 1).saturating_sub(self.heights)
     }
 
-    /// The highest height of the range.
-    const fn highest(&self) -> BlockNumber {
-        self.head.saturating_add(self.heights)
-    }
-
-    /// Whether the range contains a height.
+    /// Whether the range contains a height. What is near the head by the log stays while the head in memory
+    /// goes there, however deep its way leads.
     fn has(&self, number: BlockNumber) -> bool {
-        (self.lowest()..=self.highest()).contains(&number)
+        let is_between = |from: BlockNumber, head: BlockNumber| {
+            let lowest = (from + 1).saturating_sub(self.heights);
+            (lowest..=head.saturating_add(self.heights)).contains(&number)
+        };
+        let target = self.target_head.map(|target| target.number);
+        is_between(self.base, self.head) || target.is_some_and(|to| is_between(to, to))
     }
 }
 
@@ -440,8 +441,8 @@ impl Blocks {
         };
         let mut newest: Vec<_> = state.recent.values().copied().collect();
         newest.retain(|block| range.has(block.id.number));
-        let replaced = (fork + 1).max(range.lowest())..=state.base.number.min(range.highest());
-        for number in replaced {
+        let replaced = (fork + 1).max(range.lowest())..=state.base.number;
+        for number in replaced.filter(|number| range.has(*number)) {
             if let Some(entry) = self.ancestor_in(&state, number)? {
                 newest.extend(self.known_in(&state, BlockId::new(number, entry.hash))?);
             }

@@ -146,8 +146,27 @@ fn the_head_that_is_not_reached_yet_stays_known_with_its_branch() {
         assert_eq!(on_the_way.count(), if known { 7 } else { 0 });
         assert_eq!(blocks.stays(&plan, head).unwrap(), known);
         assert!(blocks.stays(&plan, id(0, 1)).unwrap());
-        assert!(!blocks.stays(&plan, id(0, 9)).unwrap());
+        // Block 10 of branch 0 is near the head that is not reached, and this is its parent.
+        assert_eq!(blocks.stays(&plan, id(0, 9)).unwrap(), known);
     }
+}
+
+#[test]
+fn blocks_near_a_head_that_is_not_reached_yet_stay_however_deep_its_way_leads() {
+    let blocks = two_branches();
+    // The head before, as high as the one to which the head in memory goes.
+    let before = id(2, 12);
+    blocks.insert(block(2, 11, hash(1, 10)));
+    blocks.insert(block(2, 12, hash(2, 11)));
+    let down = UnfinalizedRange {
+        target_head: Some(id(1, 12)),
+        ..range(2, 2, 3)
+    };
+    let plan = blocks.plan_move(id(0, 2), down).unwrap();
+    assert!(blocks.stays(&plan, before).unwrap());
+    assert!(plan.recent().iter().any(|block| block.id == before));
+    // Branches beside blocks below the old head, which are near it as well.
+    assert!(plan.recent().iter().any(|block| block.id == id(0, 10)));
 }
 
 #[test]
