@@ -32,7 +32,9 @@ impl Values {
             for segment in segments.values() {
                 self.settle_segment(segment)?;
             }
+            // A segment with a later one, whose file is lost, was opened for direct access.
             if let Some(newest) = segments.values().next_back()
+                && newest.number.checked_add(1) == Some(writer.next_number)
                 && self.can_continue(newest)?
             {
                 writer.active = Some(Arc::clone(newest));

@@ -572,6 +572,23 @@ fn opening_changes_nothing_and_a_passing_error_is_no_damage() {
 }
 
 #[test]
+fn values_go_on_where_the_newest_segment_never_became_durable() {
+    let disk = FaultyDisk::new(14);
+    let (values, _) = filled(&disk, 1);
+    // It does not fit. The table lists its segment without any bytes, and the name may be lost.
+    values.append(&key(1), &[7; 2_400]).unwrap();
+    let begun = values.newest();
+    let table = values.encode_table(1);
+    disk.remove(&name_of(begun)).unwrap();
+    let values = open(&disk, &table);
+    // The one before has room for it, but was opened for direct access.
+    let (place, len) = append(&values, 100);
+    assert!(Values::segment_of(place) > begun);
+    values.sync().unwrap();
+    assert_eq!(values.read(place, len).unwrap(), value(100));
+}
+
+#[test]
 fn a_file_that_is_needed_and_missing_or_short_is_named_with_the_way_back() {
     let disk = FaultyDisk::new(12);
     let (values, refs) = filled(&disk, 9);
