@@ -1,0 +1,86 @@
+//! Errors of preimages: damaged files, by name.
+
+use alloy_primitives::B256;
+use cambium_disk::DiskError;
+use cambium_store::StoreError;
+
+/// Error of reading or writing preimages. The database itself is sound after any of them.
+#[derive(Debug, thiserror::Error)]
+pub enum PreimagesError {
+    /// An operation of the disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Another process writes preimages, or its lock can't be taken.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The bytes in a file of preimages are not those that were written.
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; the state does not need it. Put the folder `preimages` \
+         back from a backup, or remove it to go on without preimages"
+    )]
+    Damaged {
+        /// The file's path for display.
+        file: String,
+        /// Offset of the damage, in bytes.
+        offset: u64,
+        /// What is wrong there, in words.
+        what: String,
+    },
+    /// A file of preimages is missing, or is not the one that the list of runs names.
+    #[error(
+        "{file} is missing, or another file is in its place; the state does not need it. Put the folder \
+         `preimages` back from a backup, or remove it to go on without preimages"
+    )]
+    Missing {
+        /// The file's path for display.
+        file: String,
+    },
+    /// The directory has no preimages.
+    #[error("{dir} has no preimages: `cambium init --preimages` makes a database that keeps them")]
+    None {
+        /// The database's directory for display.
+        dir: String,
+    },
+    /// There are preimages already.
+    #[error("{dir} has preimages already")]
+    Exists {
+        /// The database's directory for display.
+        dir: String,
+    },
+    /// The preimages belong to another database.
+    #[error(
+        "{file} belongs to the database whose first block is {found}, and this one's is {genesis}: remove the \
+         folder `preimages` to go on without them"
+    )]
+    OtherDatabase {
+        /// The list of runs, for display.
+        file: String,
+        /// The first block of the database that they were made for.
+        found: B256,
+        /// The first block of this database.
+        genesis: B256,
+    },
+    /// The preimages were written by a newer version.
+    #[error("{file} was written by a newer Cambium (format {found}, this one reads {supported})")]
+    NewerFormat {
+        /// The file's path for display.
+        file: String,
+        /// Format number in the file.
+        found: u32,
+        /// Format number that this version reads.
+        supported: u32,
+    },
+    /// The list of runs could not be replaced: whether a crash would leave it or the one before is not
+    /// known.
+    #[error(
+        "no more writes of preimages after an earlier failure ({cause}): remove its cause and start again; the \
+         database itself is sound"
+    )]
+    Poisoned {
+        /// Message of the first failure.
+        cause: String,
+    },
+    /// The preimages were opened for reading alone.
+    #[error("the preimages are open for reading alone")]
+    ReadOnly,
+}

@@ -1,0 +1,32 @@
+//! Preimages: addresses and keys of slots by their hashes.
+//!
+//! The state has hashes alone, as the trie does. Whoever wants a dump with addresses, or the key of a slot,
+//! needs what was hashed. [`Preimages`] keeps that beside the state, in files of its own:
+//!
+//! ```text
+//! genesis, blocks --> memory, sorted --> runs in files, sorted by hash, merged geometrically
+//! ```
+//!
+//! A run has the preimages alone, 20 bytes for an address and 32 for a slot's key, in the order of their
+//! hashes, which are computed again when they are read. A look-up reads one page of each run. A walk over
+//! the state in its order reads each page once: see [`Lookup`].
+//!
+//! A preimage is true whatever the chain is: nothing is ever taken back. What is added twice is dropped
+//! when runs are merged. The state is never in need of them: without them a dump gives hashes.
+
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
+mod error;
+mod kind;
+mod page;
+mod run;
+mod list;
+mod merge;
+mod set;
+mod lookup;
+#[cfg(test)]
+mod tests;
+
+pub use error::PreimagesError;
+pub use lookup::Lookup;
+pub use set::{Preimages, PreimagesOptions, PreimagesStats, copy_preimages};

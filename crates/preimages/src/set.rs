@@ -1,0 +1,650 @@
+//! The preimages of a database: what is in memory, and the runs in files.
+
+use crate::{
+    Lookup, PreimagesError,
+    kind::{Entry, Kind},
+    list::{DIR, ListedRun, RUN_LIST, RunList, file_of, run_name},
+    merge::Merged,
+    run::{RunFile, RunWriter},
+};
+use alloy_primitives::{Address, B256};
+use cambium_disk::{Access, Disk, DiskError, DiskLock};
+use cambium_primitives::BlockId;
+use cambium_store::{FileCopier, Manifest, RunSize, StoreError, WritePace, due_for_merge};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+};
+
+/// Memory of a preimage with its hash in a sorted map, in bytes: about.
+const ENTRY_BYTES: u64 = 112;
+/// Attempts to open the files of a list beside a process that merges them.
+const ATTEMPTS: usize = 64;
+
+/// Options with which preimages are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreimagesOptions {
+    /// Memory for preimages that are not in files yet, in bytes. What files need in memory comes on top:
+    /// 0.2 % of their size.
+    pub memory_bytes: u64,
+}
+
+impl Default for PreimagesOptions {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 32 << 20,
+        }
+    }
+}
+
+/// How many preimages there are, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreimagesStats {
+    /// Addresses. One that is in two runs counts twice, until these are merged.
+    pub addresses: u64,
+    /// Keys of slots, counted in the same way.
+    pub slots: u64,
+    /// Number of runs in files.
+    pub runs: u64,
+    /// Size of the files in bytes.
+    pub file_bytes: u64,
+    /// Memory in bytes: of what is not in files yet, and of the first hashes of pages.
+    pub memory_bytes: u64,
+}
+
+/// What is not in files yet.
+#[derive(Clone, Default)]
+pub(crate) struct Recent {
+    /// By their hashes, for each kind.
+    entries: [BTreeMap<B256, [u8; 32]>; 2],
+}
+
+impl Recent {
+    fn add(&mut self, kind: Kind, bytes: &[u8]) {
+        let Entry { hash, preimage } = Entry::of(bytes);
+        self.entries[kind as usize].insert(hash, preimage);
+    }
+
+    pub(crate) fn get(&self, kind: Kind, hash: &B256) -> Option<[u8; 32]> {
+        self.entries[kind as usize].get(hash).copied()
+    }
+
+    fn len(&self) -> u64 {
+        self.entries.iter().map(|of| of.len() as u64).sum()
+    }
+}
+
+/// What look-ups see: it never changes.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    /// Oldest first.
+    pub(crate) runs: Arc<Vec<Arc<RunFile>>>,
+    /// In the order in which they went to files, if they do at the moment.
+    pub(crate) recent: Vec<Arc<Recent>>,
+}
+
+struct State {
+    seen: Seen,
+    /// What is added to. `seen` has it as its last part, once a look-up has asked for it.
+    open: Arc<Recent>,
+    /// All preimages of the blocks up to this one were added.
+    upto: BlockId,
+}
+
+/// The preimages of a database. Clones are handles of the same ones.
+#[derive(Clone)]
+pub struct Preimages {
+    inner: Arc<Inner>,
+}
+
+/// Three locks, taken in this order: that of merging, that of the list, that of the state. Files are read and written
+/// under the first two alone.
+struct Inner {
+    disk: Arc<dyn Disk>,
+    options: PreimagesOptions,
+    merging: Mutex<()>,
+    list: Mutex<RunList>,
+    state: RwLock<State>,
+    pace: Arc<WritePace>,
+    failure: OnceLock<String>,
+    /// `None` if they are open for reading alone. Dropped last.
+    lock: Option<DiskLock>,
+}
+
+impl Preimages {
+    /// Makes the preimages of a database that begins at `first`, without any. Those of the state at that block
+    /// are to be added next.
+    ///
+    /// # Errors
+    ///
+    /// [`PreimagesError::Exists`] if there are some already, [`PreimagesError::Store`] if another process
+    /// holds the lock, and errors of the disk.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        first: BlockId,
+        options: PreimagesOptions,
+    ) -> Result<Self, PreimagesError> {
+        disk.create_dir(DIR)?;
+        disk.sync_dir("")?;
+        let lock = RUN_LIST.lock(&*disk)?;
+        if RunList::exists(&*disk)? {
+            let dir = disk.display_path("");
+            return Err(PreimagesError::Exists { dir });
+        }
+        let list = RunList {
+            genesis: first.hash,
+            upto: first,
+            next_file: 1,
+            runs: Vec::new(),
+        };
+        // Of preimages whose list was removed.
+        remove_leftovers(&*disk, &list)?;
+        RUN_LIST.prepare(&*disk, &list.encode())?;
+        RUN_LIST.publish(&*disk)?;
+        Ok(Self::assemble(disk, options, list, Vec::new(), Some(lock)))
+    }
+
+    /// Whether a database has preimages.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk.
+    pub fn exist(disk: &dyn Disk) -> Result<bool, PreimagesError> {
+        RunList::exists(disk)
+    }
+
+    /// Opens the preimages of the database whose first block has the hash `genesis`, for writing. Nobody else
+    /// may have them open for that.
+    ///
+    /// # Errors
+    ///
+    /// [`PreimagesError::None`] if there are none, [`PreimagesError::OtherDatabase`] if they are those of
+    /// another one, [`PreimagesError::Damaged`] and [`PreimagesError::Missing`] name a file that is not as
+    /// it was written, and [`PreimagesError::Store`] says that another process has them.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        genesis: B256,
+        options: PreimagesOptions,
+    ) -> Result<Self, PreimagesError> {
+        if !RunList::exists(&*disk)? {
+            let dir = disk.display_path("");
+            return Err(PreimagesError::None { dir });
+        }
+        let lock = RUN_LIST.lock(&*disk)?;
+        let list = RunList::read(&*disk, genesis)?;
+        let runs = open_runs(&*disk, &list)?;
+        remove_leftovers(&*disk, &list)?;
+        Ok(Self::assemble(disk, options, list, runs, Some(lock)))
+    }
+
+    /// Opens preimages for reading alone, beside a process that may write to them. It sees what was in files
+    /// then: see [`Preimages::reload`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Preimages::open`].
+    pub fn open_read_only(
+        disk: Arc<dyn Disk>,
+        genesis: B256,
+        options: PreimagesOptions,
+    ) -> Result<Self, PreimagesError> {
+        let (list, runs) = read_list(&*disk, genesis)?;
+        Ok(Self::assemble(disk, options, list, runs, None))
+    }
+
+    fn assemble(
+        disk: Arc<dyn Disk>,
+        options: PreimagesOptions,
+        list: RunList,
+        runs: Vec<Arc<RunFile>>,
+        lock: Option<DiskLock>,
+    ) -> Self {
+        let state = State {
+            seen: Seen {
+                runs: Arc::new(runs),
+                recent: Vec::new(),
+            },
+            open: Arc::default(),
+            upto: list.upto,
+        };
+        Self {
+            inner: Arc::new(Inner {
+                disk,
+                options,
+                merging: Mutex::default(),
+                list: Mutex::new(list),
+                state: RwLock::new(state),
+                pace: Arc::default(),
+                failure: OnceLock::new(),
+                lock,
+            }),
+        }
+    }
+
+    /// Reads the list again, which another process writes. What was added to memory here stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`Preimages::open`].
+    pub fn reload(&self) -> Result<(), PreimagesError> {
+        if self.inner.lock.is_some() {
+            return Ok(());
+        }
+        let mut kept = self.inner.list.lock();
+        let (list, runs) = read_list(&*self.inner.disk, kept.genesis)?;
+        let mut state = self.inner.state.write();
+        state.seen.runs = Arc::new(runs);
+        if list.upto.number > state.upto.number {
+            state.upto = list.upto;
+        }
+        *kept = list;
+        Ok(())
+    }
+
+    /// All preimages of the blocks up to this one were added, since the database began.
+    #[must_use]
+    pub fn upto(&self) -> BlockId {
+        self.inner.state.read().upto
+    }
+
+    /// The same of what is in files: blocks above have to be added again after a crash.
+    #[must_use]
+    pub fn durable(&self) -> BlockId {
+        self.inner.list.lock().upto
+    }
+
+    /// Adds preimages to those in memory. When they take more than [`PreimagesOptions::memory_bytes`], they go
+    /// to a file, unless they are open for reading alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Preimages::flush`]. What was added is in memory then.
+    pub fn add(
+        &self,
+        addresses: impl IntoIterator<Item = Address>,
+        slots: impl IntoIterator<Item = B256>,
+    ) -> Result<(), PreimagesError> {
+        let is_full = {
+            let mut state = self.inner.state.write();
+            // A look-up that has them keeps what it saw.
+            let open = Arc::make_mut(&mut state.open);
+            for address in addresses {
+                open.add(Kind::Address, address.as_slice());
+            }
+            for slot in slots {
+                open.add(Kind::Slot, slot.as_slice());
+            }
+            open.len() * ENTRY_BYTES >= self.inner.options.memory_bytes
+        };
+        match is_full && self.inner.lock.is_some() {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that all preimages of the blocks up to `block` were added.
+    pub fn advance(&self, block: BlockId) {
+        self.inner.state.write().upto = block;
+    }
+
+    /// Writes what is in memory to a file, and up to which block all are there. Durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`PreimagesError::ReadOnly`] if they are open for reading alone, errors of the disk, and
+    /// [`PreimagesError::Poisoned`] after the list of runs could not be replaced. What is in memory stays there.
+    pub fn flush(&self) -> Result<(), PreimagesError> {
+        self.check_writable()?;
+        let mut kept = self.inner.list.lock();
+        let (recent, upto) = {
+            let mut state = self.inner.state.write();
+            let open = std::mem::take(&mut state.open);
+            if open.len() > 0 {
+                state.seen.recent.push(open);
+            }
+            (state.seen.recent.clone(), state.upto)
+        };
+        if recent.is_empty() {
+            return match kept.upto == upto {
+                true => Ok(()),
+                false => {
+                    let list = RunList {
+                        upto,
+                        ..kept.clone()
+                    };
+                    self.replace_list(&mut kept, list)
+                }
+            };
+        }
+        let mut entries = [BTreeMap::new(), BTreeMap::new()];
+        if recent.len() > 1 {
+            // An attempt before this one has failed.
+            for part in &recent {
+                for (all, of) in entries.iter_mut().zip(&part.entries) {
+                    all.extend(of);
+                }
+            }
+        }
+        let sorted = match &recent[..] {
+            [one] => &one.entries,
+            _ => &entries,
+        };
+        let listed = new_run(&mut kept);
+        let written = self.write_run(listed, |kind, writer| {
+            for (hash, preimage) in &sorted[kind as usize] {
+                let entry = Entry {
+                    hash: *hash,
+                    preimage: *preimage,
+                };
+                writer.push(kind, &entry)?;
+            }
+            Ok(())
+        });
+        let run = self.or_removed(written, listed)?;
+        let mut list = RunList {
+            upto,
+            ..kept.clone()
+        };
+        list.runs.push(listed);
+        let replaced = self.replace_list(&mut kept, list);
+        self.or_removed(replaced, listed)?;
+        let mut state = self.inner.state.write();
+        let mut runs = state.seen.runs.to_vec();
+        runs.push(Arc::new(run));
+        state.seen.runs = Arc::new(runs);
+        state.seen.recent.drain(..recent.len());
+        Ok(())
+    }
+
+    /// Merges runs as long as any are due. Preimages can be added and looked up meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Preimages::flush`], and [`PreimagesError::Damaged`].
+    pub fn merge(&self) -> Result<(), PreimagesError> {
+        while self.merge_once()? {}
+        Ok(())
+    }
+
+    fn merge_once(&self) -> Result<bool, PreimagesError> {
+        let _merging = self.inner.merging.lock();
+        self.check_writable()?;
+        let (merged, range, replaced, runs) = {
+            let mut kept = self.inner.list.lock();
+            let runs = self.inner.state.read().seen.runs.clone();
+            let size = |run: &Arc<RunFile>| RunSize {
+                entries: Kind::ALL.iter().map(|kind| run.entries(*kind)).sum(),
+                bytes: run.file_bytes(),
+                blocks: 1,
+            };
+            let sizes: Vec<_> = runs.iter().map(size).collect();
+            let Some(range) = due_for_merge(&sizes, u64::MAX) else {
+                return Ok(false);
+            };
+            let replaced = kept.runs[range.clone()].to_vec();
+            let runs = runs[range.clone()].to_vec();
+            (new_run(&mut kept), range, replaced, runs)
+        };
+        let written = self.write_run(merged, |kind, writer| {
+            let mut entries = Merged::new(&runs, kind)?;
+            while let Some(entry) = entries.next()? {
+                writer.push(kind, &entry)?;
+            }
+            Ok(())
+        });
+        let run = self.or_removed(written, merged)?;
+        let mut kept = self.inner.list.lock();
+        // New runs are behind these, and only a merge removes any.
+        let mut list = kept.clone();
+        list.runs.splice(range.clone(), [merged]);
+        let listed = self.replace_list(&mut kept, list);
+        self.or_removed(listed, merged)?;
+        {
+            let mut state = self.inner.state.write();
+            let mut runs = state.seen.runs.to_vec();
+            runs.splice(range, [Arc::new(run)]);
+            state.seen.runs = Arc::new(runs);
+        }
+        drop(kept);
+        for run in replaced {
+            self.inner.disk.remove(&run_name(run.file))?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the file of a run, whose preimages `fill` adds for each kind.
+    fn write_run(
+        &self,
+        listed: ListedRun,
+        fill: impl Fn(Kind, &mut RunWriter) -> Result<(), PreimagesError>,
+    ) -> Result<RunFile, PreimagesError> {
+        let (disk, name) = (&*self.inner.disk, run_name(listed.file));
+        let pace = self.inner.pace.clone();
+        let mut writer = RunWriter::create(disk, &name, listed.identity, pace)?;
+        for kind in Kind::ALL {
+            fill(kind, &mut writer)?;
+            writer.end_kind()?;
+        }
+        writer.finish()?;
+        RunFile::open(disk, &name, listed.identity)
+    }
+
+    /// Removes the file of a run that is not listed after all. The next attempt has another one.
+    fn or_removed<T>(
+        &self,
+        done: Result<T, PreimagesError>,
+        run: ListedRun,
+    ) -> Result<T, PreimagesError> {
+        if done.is_err() && self.inner.failure.get().is_none() {
+            // Opening removes it otherwise.
+            _ = self.inner.disk.remove(&run_name(run.file));
+        }
+        done
+    }
+
+    /// Replaces the list of runs. After a failure to replace it, it is not known which list a crash would leave, so
+    /// there are no more writes, and no file is removed.
+    fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), PreimagesError> {
+        let disk = &*self.inner.disk;
+        self.check_writable()?;
+        RUN_LIST.prepare(disk, &list.encode())?;
+        RUN_LIST
+            .publish(disk)
+            .inspect_err(|error| _ = self.inner.failure.set(error.to_string()))?;
+        *kept = list;
+        Ok(())
+    }
+
+    fn check_writable(&self) -> Result<(), PreimagesError> {
+        match (&self.inner.lock, self.inner.failure.get()) {
+            (None, _) => Err(PreimagesError::ReadOnly),
+            (Some(_), None) => Ok(()),
+            (Some(_), Some(cause)) => Err(PreimagesError::Poisoned {
+                cause: cause.clone(),
+            }),
+        }
+    }
+
+    /// Makes ready to look up many preimages, in the order of their hashes if that is possible.
+    #[must_use]
+    pub fn lookup(&self) -> Lookup {
+        let state = self.inner.state.read();
+        let mut seen = state.seen.clone();
+        seen.recent.push(state.open.clone());
+        Lookup::new(seen)
+    }
+
+    /// The address with that hash, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// [`PreimagesError::Damaged`] names the file whose bytes are not those that were written.
+    pub fn address_of(&self, hash: &B256) -> Result<Option<Address>, PreimagesError> {
+        self.lookup().address_of(hash)
+    }
+
+    /// The key of a slot with that hash, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Preimages::address_of`].
+    pub fn slot_of(&self, hash: &B256) -> Result<Option<B256>, PreimagesError> {
+        self.lookup().slot_of(hash)
+    }
+
+    /// Counts preimages and what they take.
+    #[must_use]
+    pub fn stats(&self) -> PreimagesStats {
+        let state = self.inner.state.read();
+        let recent: Vec<_> = state.seen.recent.iter().chain([&state.open]).collect();
+        let of = |kind: Kind| {
+            let in_memory = recent
+                .iter()
+                .map(|part| part.entries[kind as usize].len() as u64);
+            let in_files = state.seen.runs.iter().map(|run| run.entries(kind));
+            in_memory.chain(in_files).sum()
+        };
+        let fences: u64 = state.seen.runs.iter().map(|run| run.memory_bytes()).sum();
+        let added: u64 = recent.iter().map(|part| part.len()).sum();
+        PreimagesStats {
+            addresses: of(Kind::Address),
+            slots: of(Kind::Slot),
+            runs: state.seen.runs.len() as u64,
+            file_bytes: state.seen.runs.iter().map(|run| run.file_bytes()).sum(),
+            memory_bytes: fences + added * ENTRY_BYTES,
+        }
+    }
+
+    /// Reads all files, computes all hashes again, and returns how many different preimages there are in them:
+    /// addresses and keys of slots. `progress` gets how many were read so far.
+    ///
+    /// # Errors
+    ///
+    /// [`PreimagesError::Damaged`] names the first file whose bytes are not those that were written.
+    pub fn check(&self, progress: &mut dyn FnMut(u64)) -> Result<(u64, u64), PreimagesError> {
+        let runs = self.inner.state.read().seen.runs.clone();
+        let mut counts = [0; 2];
+        for kind in Kind::ALL {
+            let mut entries = Merged::new(&runs, kind)?;
+            while entries.next()?.is_some() {
+                counts[kind as usize] += 1;
+                progress(counts.iter().sum());
+            }
+        }
+        Ok((counts[0], counts[1]))
+    }
+}
+
+/// Copies the preimages of the database whose first block has the hash `genesis` from one disk to another, if
+/// there are any, while another process may write to them: after the database was copied. Returns the newest
+/// block up to which the copy has all.
+///
+/// # Errors
+///
+/// As [`Preimages::open`], and errors of the disks. What was copied is no copy then: its list is written last.
+pub fn copy_preimages(
+    from: &dyn Disk,
+    to: &dyn Disk,
+    genesis: B256,
+) -> Result<Option<BlockId>, PreimagesError> {
+    if !RunList::exists(from)? {
+        return Ok(None);
+    }
+    to.create_dir(DIR)?;
+    to.sync_dir("")?;
+    let mut nothing = |_: &_| {};
+    let mut copier = FileCopier::new(from, to, &mut nothing);
+    let mut held = BTreeSet::new();
+    let mut attempt = 1;
+    loop {
+        let list = RunList::read(from, genesis)?;
+        match hold(from, &mut copier, &list, &mut held) {
+            // The other process has merged them meanwhile.
+            Err(PreimagesError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
+            held => {
+                held?;
+                remove_leftovers(to, &list)?;
+                RUN_LIST.prepare(to, &list.encode())?;
+                RUN_LIST.publish(to)?;
+                return Ok(Some(list.upto));
+            }
+        }
+    }
+}
+
+/// Links or copies the runs of a list that are not there yet.
+fn hold(
+    from: &dyn Disk,
+    copier: &mut FileCopier<'_>,
+    list: &RunList,
+    held: &mut BTreeSet<u64>,
+) -> Result<(), PreimagesError> {
+    open_runs(from, list)?;
+    for run in &list.runs {
+        if held.contains(&run.file) {
+            continue;
+        }
+        let name = run_name(run.file);
+        let gone = |error: DiskError| match error.is_not_found() {
+            true => PreimagesError::Missing {
+                file: from.display_path(&name),
+            },
+            false => error.into(),
+        };
+        let linked = copier.link(&name, &name).map_err(|error| match error {
+            StoreError::Disk(error) => gone(error),
+            error => error.into(),
+        })?;
+        if !linked {
+            let file = from.open_with(&name, Access::Cached).map_err(gone)?;
+            copier.copy(&*file, &name, file.len()?)?;
+        }
+        held.insert(run.file);
+    }
+    Ok(())
+}
+
+/// Reads the list and opens its runs, beside a process that merges them.
+fn read_list(
+    disk: &dyn Disk,
+    genesis: B256,
+) -> Result<(RunList, Vec<Arc<RunFile>>), PreimagesError> {
+    let mut attempt = 1;
+    loop {
+        let list = RunList::read(disk, genesis)?;
+        match open_runs(disk, &list) {
+            Err(PreimagesError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
+            runs => return Ok((list, runs?)),
+        }
+    }
+}
+
+fn open_runs(disk: &dyn Disk, list: &RunList) -> Result<Vec<Arc<RunFile>>, PreimagesError> {
+    let open = |run: &ListedRun| RunFile::open(disk, &run_name(run.file), run.identity);
+    let runs = list.runs.iter().map(|run| open(run).map(Arc::new));
+    runs.collect()
+}
+
+/// A run that is about to be written, in a file of its own.
+fn new_run(list: &mut RunList) -> ListedRun {
+    let file = list.next_file;
+    list.next_file += 1;
+    ListedRun {
+        file,
+        identity: Manifest::new_salt(),
+    }
+}
+
+/// Removes files of runs that are not listed.
+fn remove_leftovers(disk: &dyn Disk, list: &RunList) -> Result<(), PreimagesError> {
+    let listed: BTreeSet<u64> = list.runs.iter().map(|run| run.file).collect();
+    for name in disk.list(DIR)? {
+        if let Some(file) = file_of(&name)
+            && !listed.contains(&file)
+        {
+            disk.remove(&run_name(file))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! Preimages beside a model: through runs, merges, crashes, failed operations and bad bits.
+
+use crate::{Preimages, PreimagesError, PreimagesOptions, copy_preimages, list::RunList};
+use alloy_primitives::{Address, B256, keccak256};
+use cambium_disk::{Disk, Fault, FaultyDisk};
+use cambium_primitives::BlockId;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A few dozen preimages in memory.
+const SMALL: PreimagesOptions = PreimagesOptions {
+    memory_bytes: 40 * 112,
+};
+
+fn first() -> BlockId {
+    BlockId::new(0, B256::repeat_byte(7))
+}
+
+fn block(number: u64) -> BlockId {
+    BlockId::new(number, keccak256(number.to_be_bytes()))
+}
+
+fn address(n: u64) -> Address {
+    Address::from_word(keccak256([b"address", &n.to_be_bytes()[..]].concat()))
+}
+
+fn slot(n: u64) -> B256 {
+    B256::with_last_byte(n as u8) | (B256::from(alloy_primitives::U256::from(n)))
+}
+
+fn create(disk: &FaultyDisk) -> Preimages {
+    Preimages::create(Arc::new(disk.clone()), first(), SMALL).unwrap()
+}
+
+fn open(disk: &FaultyDisk) -> Result<Preimages, PreimagesError> {
+    Preimages::open(Arc::new(disk.clone()), first().hash, SMALL)
+}
+
+/// Adds the preimages of a block: three new addresses and five keys of slots, of which some are known.
+fn add_block(preimages: &Preimages, number: u64) -> Result<(), PreimagesError> {
+    let addresses = (0..3).map(|n| address(number * 3 + n));
+    let slots = (0..5).map(|n| slot(number * 4 + n));
+    let added = preimages.add(addresses, slots);
+    preimages.advance(block(number));
+    added
+}
+
+/// All of the blocks up to `last` are found, and nothing else is.
+fn assert_has(preimages: &Preimages, last: u64) {
+    for n in 0..(last + 1) * 3 {
+        let found = preimages.address_of(&keccak256(address(n))).unwrap();
+        assert_eq!(found, Some(address(n)), "address {n}");
+    }
+    for n in 0..=last * 4 + 4 {
+        let found = preimages.slot_of(&keccak256(slot(n))).unwrap();
+        assert_eq!(found, Some(slot(n)), "slot {n}");
+    }
+    for n in 0..50u64 {
+        let other = keccak256([b"no", &n.to_be_bytes()[..]].concat());
+        assert_eq!(preimages.address_of(&other).unwrap(), None);
+        assert_eq!(preimages.slot_of(&other).unwrap(), None);
+    }
+}
+
+#[test]
+fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
+    let disk = FaultyDisk::new(1);
+    let preimages = create(&disk);
+    let mut most = 0;
+    for number in 0..400 {
+        add_block(&preimages, number).unwrap();
+        if number % 50 == 49 {
+            assert_has(&preimages, number);
+            preimages.merge().unwrap();
+            assert_has(&preimages, number);
+        }
+        most = most.max(preimages.stats().runs);
+    }
+    assert!(most > 5, "{most} runs");
+    assert_eq!(preimages.upto(), block(399));
+    preimages.flush().unwrap();
+    assert_eq!(preimages.durable(), block(399));
+    let merged = preimages.stats();
+    assert!(
+        merged.runs < 12 && merged.memory_bytes < 4_000,
+        "{merged:?}"
+    );
+    let counts = preimages.check(&mut |_| {}).unwrap();
+    assert_eq!(counts, (1_200, 1_601));
+    drop(preimages);
+    let again = open(&disk).unwrap();
+    assert_has(&again, 399);
+    assert_eq!(again.upto(), block(399));
+    let reader = Preimages::open_read_only(Arc::new(disk.clone()), first().hash, SMALL).unwrap();
+    assert_has(&reader, 399);
+    assert!(matches!(reader.flush(), Err(PreimagesError::ReadOnly)));
+    assert!(matches!(
+        Preimages::create(Arc::new(disk.clone()), first(), SMALL),
+        Err(PreimagesError::Store(_))
+    ));
+    // A copy, while the original goes on.
+    let copy = FaultyDisk::new(2);
+    let upto = copy_preimages(&disk, &copy, first().hash).unwrap();
+    assert_eq!(upto, Some(block(399)));
+    add_block(&again, 400).unwrap();
+    again.flush().unwrap();
+    again.merge().unwrap();
+    assert_has(&open(&copy).unwrap(), 399);
+    assert_has(&again, 400);
+    reader.reload().unwrap();
+    assert_has(&reader, 400);
+}
+
+#[test]
+fn a_walk_in_order_reads_each_page_once() {
+    let disk = FaultyDisk::new(3);
+    let options = PreimagesOptions {
+        memory_bytes: 64 << 20,
+    };
+    let preimages = Preimages::create(Arc::new(disk.clone()), first(), options).unwrap();
+    let count = 100_000;
+    preimages.add((0..count).map(address), []).unwrap();
+    preimages.flush().unwrap();
+    let pages = count.div_ceil(204);
+    let sorted: BTreeMap<_, _> = (0..count).map(|n| (keccak256(address(n)), n)).collect();
+    let mut lookup = preimages.lookup();
+    for (hash, n) in &sorted {
+        assert_eq!(lookup.address_of(hash).unwrap(), Some(address(*n)));
+    }
+    assert_eq!(lookup.reads(), pages);
+    // 20 bytes each, and little more.
+    let bytes = preimages.stats().file_bytes;
+    assert!(bytes < count * 21, "{bytes}");
+    assert!(preimages.stats().memory_bytes <= pages * 8);
+    let one = preimages.lookup();
+    assert_eq!(one.reads(), 0);
+}
+
+#[test]
+fn a_lookup_keeps_what_it_saw_while_runs_are_merged() {
+    let disk = FaultyDisk::new(4);
+    let preimages = create(&disk);
+    for number in 0..60 {
+        add_block(&preimages, number).unwrap();
+    }
+    let mut lookup = preimages.lookup();
+    for number in 60..200 {
+        add_block(&preimages, number).unwrap();
+        preimages.merge().unwrap();
+    }
+    for n in 0..180 {
+        let found = lookup.address_of(&keccak256(address(n))).unwrap();
+        assert_eq!(found, Some(address(n)));
+    }
+    assert_eq!(lookup.address_of(&keccak256(address(500))).unwrap(), None);
+}
+
+#[test]
+fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
+    let mut losses = 0;
+    for seed in 0..40 {
+        let mut disk = FaultyDisk::new(seed);
+        drop(create(&disk));
+        let mut number = 0;
+        for round in 0..4 {
+            let preimages = open(&disk).unwrap();
+            let durable = preimages.durable();
+            assert_eq!(preimages.upto(), durable);
+            if durable != first() {
+                assert_has(&preimages, durable.number);
+                number = durable.number + 1;
+            } else {
+                number = number.min(0);
+            }
+            disk.lose_power_after(5 + seed * 7 % 90 + round * 13);
+            for _ in 0..120 {
+                let done = add_block(&preimages, number)
+                    .and_then(|()| {
+                        if number % 16 == 15 {
+                            preimages.flush()
+                        } else {
+                            Ok(())
+                        }
+                    })
+                    .and_then(|()| {
+                        if number % 40 == 39 {
+                            preimages.merge()
+                        } else {
+                            Ok(())
+                        }
+                    });
+                number += 1;
+                if done.is_err() {
+                    losses += 1;
+                    break;
+                }
+            }
+            let acknowledged = preimages.durable();
+            drop(preimages);
+            disk = disk.crash();
+            // The next list may count already when the disk went off while it was made durable.
+            let after = open(&disk).unwrap().durable();
+            assert!(after.number >= acknowledged.number, "seed {seed}");
+        }
+    }
+    assert!(losses > 70, "{losses}");
+}
+
+#[test]
+fn an_operation_that_fails_costs_nothing_and_leaves_no_file() {
+    for fault in [Fault::FailedWrite, Fault::FailedSync] {
+        for skipped in 1..6 {
+            let disk = FaultyDisk::new(9);
+            let preimages = create(&disk);
+            add_block(&preimages, 0).unwrap();
+            disk.inject(fault, "preimages/0", skipped);
+            for number in 1..200 {
+                _ = add_block(&preimages, number);
+                _ = preimages.merge();
+            }
+            assert_has(&preimages, 199);
+            preimages.flush().unwrap();
+            preimages.merge().unwrap();
+            drop(preimages);
+            let files = disk.files();
+            let runs = files.iter().filter(|name| name.ends_with(".run")).count();
+            let again = open(&disk).unwrap();
+            assert_eq!(again.stats().runs, runs as u64, "{files:?}");
+            assert_has(&again, 199);
+        }
+    }
+}
+
+#[test]
+fn every_bad_bit_is_named_or_harmless() {
+    let disk = FaultyDisk::new(10);
+    let preimages = create(&disk);
+    for number in 0..80 {
+        add_block(&preimages, number).unwrap();
+    }
+    preimages.flush().unwrap();
+    preimages.merge().unwrap();
+    drop(preimages);
+    let mut named = 0;
+    for name in disk.files() {
+        if !name.starts_with("preimages/0") && !name.ends_with(".list") {
+            continue;
+        }
+        let len = disk.contents(&name).unwrap().len();
+        for at in (0..len).step_by(97) {
+            let broken = disk.duplicate();
+            let file = broken.open(&name).unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, at as u64).unwrap();
+            file.write_at(&[byte[0] ^ 4], at as u64).unwrap();
+            let checked = open(&broken).and_then(|it| it.check(&mut |_| {}));
+            match checked {
+                Ok(counts) => assert_eq!(counts, (240, 321), "{name} {at}"),
+                Err(error) => {
+                    named += 1;
+                    let told = error.to_string();
+                    assert!(told.contains(&name), "{told}");
+                    assert!(told.contains("the state does not need it"), "{told}");
+                }
+            }
+        }
+        for cut in [0, len / 2, len - 1] {
+            let broken = disk.duplicate();
+            broken.open(&name).unwrap().set_len(cut as u64).unwrap();
+            let told = open(&broken).map(drop).unwrap_err().to_string();
+            assert!(told.contains(&name), "{told}");
+        }
+        let broken = disk.duplicate();
+        broken.remove(&name).unwrap();
+        assert!(open(&broken).is_err());
+    }
+    assert!(named > 50, "{named}");
+}
+
+#[test]
+fn a_list_of_another_database_and_every_damaged_one_is_refused() {
+    let disk = FaultyDisk::new(11);
+    drop(create(&disk));
+    let other = Preimages::open(Arc::new(disk.clone()), B256::ZERO, SMALL);
+    assert!(matches!(other, Err(PreimagesError::OtherDatabase { .. })));
+    let empty = FaultyDisk::new(12);
+    assert!(matches!(open(&empty), Err(PreimagesError::None { .. })));
+    assert!(!Preimages::exist(&empty).unwrap());
+    let bytes = RunList::read(&disk, first().hash).unwrap().encode();
+    for end in 0..bytes.len() {
+        assert!(RunList::decode(&bytes[..end]).is_err());
+    }
+}
