@@ -40,12 +40,17 @@ fn answers(db: &Path) -> Value {
         {
             let hash = transaction["hash"].as_str().expect("a hash");
             let found = ask(db, &["tx", hash]);
-            assert_eq!(found["transaction"]["hash"], transaction["hash"]);
-            assert_eq!(found["transaction"]["blockHash"], block["hash"]);
-            let mut of_block = receipt.clone();
-            of_block["blockHash"] = block["hash"].clone();
-            of_block["blockNumber"] = block["number"].clone();
-            assert_eq!(found["receipt"], of_block);
+            assert_eq!(found["transaction"], *transaction);
+            assert_eq!(transaction["blockHash"], block["hash"]);
+            assert_eq!(found["receipt"], *receipt);
+            for field in ["from", "to", "blockNumber", "transactionIndex"] {
+                assert_eq!(receipt[field], transaction[field], "{field}");
+            }
+            assert_eq!(receipt["effectiveGasPrice"], transaction["gasPrice"]);
+            assert_eq!(
+                receipt["contractAddress"].is_null(),
+                !receipt["to"].is_null()
+            );
             answers.push(found);
         }
         answers.push(receipts);
@@ -57,6 +62,11 @@ fn answers(db: &Path) -> Value {
         first["address"].as_str().map(str::to_lowercase),
         Some(token.to_lowercase())
     );
+    // The same log in the receipt of its transaction.
+    let hash = first["transactionHash"].as_str().expect("a hash");
+    let receipt = &ask(db, &["tx", hash])["receipt"];
+    let of_receipt = receipt["logs"].as_array().expect("logs");
+    assert!(of_receipt.contains(first), "{first} {of_receipt:?}");
     let topic = first["topics"][1].as_str().expect("a topic").to_owned();
     let of_one = ask(db, &["logs", "--topic1", &topic, "--to", "70"]);
     assert!(!of_one["logs"].as_array().unwrap().is_empty());
@@ -76,6 +86,9 @@ fn an_index_answers_the_same_however_it_was_made_and_wherever_it_is_copied() {
     import(&fixture, &followed, &["--index"]).done();
     let expected = answers(&followed);
     import(&fixture, &built, &[]).done();
+    let above = "4000000000";
+    cambium!("index", "build", "-d", &built, "--from", above).fails(2, &["the head is block 80"]);
+    assert!(!built.join("index").exists());
     let hash = expected[0]["transaction"]["hash"].as_str().unwrap();
     let words = ["has no index", "cambium index build"];
     cambium!("tx", hash, "--datadir", built).fails(1, &words);

@@ -214,6 +214,19 @@ impl Chain {
         })
     }
 
+    /// The sender of each of a block's transactions, from its signature.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Block`] if a signature is invalid by the rules of the block.
+    pub fn senders_of(&self, block: &Block) -> Result<Vec<Address>, ChainError> {
+        let invalid = |error: SignatureError| {
+            let header = &block.header;
+            ChainError::invalid(BlockId::new(header.number, header.hash_slow()), error)
+        };
+        self.senders(block).map_err(invalid)
+    }
+
     /// Recovers the senders of a block's transactions.
     pub(crate) fn senders(&self, block: &Block) -> Result<Vec<Address>, SignatureError> {
         let low = self.spec().has_low_signatures(&block.header);

@@ -6,6 +6,7 @@ use super::{
     error::Failure,
     index, open,
     output::{Output, Report, Table, count, quantity, rpc},
+    rpc::Placed,
 };
 use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, StateError, U256};
 use serde_json::{Map, Value, json};
@@ -51,7 +52,16 @@ pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
     json["hash"] = json!(found.id.hash);
     json["totalDifficulty"] = json!(found.total_difficulty);
     json["canonical"] = json!(found.is_canonical);
-    json["transactions"] = rpc(&body.transactions);
+    let senders = chain.senders_of(&found.block)?;
+    let placed = senders.iter().zip(&body.transactions).enumerate();
+    let placed = placed.map(|(index, (sender, transaction))| Placed {
+        block: found.id,
+        header,
+        index,
+        transaction,
+        sender: *sender,
+    });
+    json["transactions"] = placed.map(|one| one.transaction_json()).collect();
     json["uncles"] = rpc(&body.ommers);
     json["withdrawals"] = rpc(&body.withdrawals);
     let canonical = match found.is_canonical {
@@ -90,16 +100,26 @@ pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure
     let found = find(&chain, args.block)?;
     let transactions = &found.block.body.transactions;
     let receipts = chain.receipts(found.id)?;
+    let senders = chain.senders_of(&found.block)?;
     let mut table = Table::default()
         .row("block", found.id)
         .row("receipts", count(receipts.len() as u64))
         .section("Transactions");
     let mut listed = Vec::with_capacity(receipts.len());
-    let mut before = 0;
-    for (at, (receipt, transaction)) in receipts.iter().zip(transactions).enumerate() {
+    let (mut before, mut first_log) = (0, 0);
+    let each = receipts.iter().zip(transactions).zip(senders).enumerate();
+    for (index, ((receipt, transaction), sender)) in each {
         let gas_used = receipt.cumulative_gas_used() - before;
         before = receipt.cumulative_gas_used();
-        listed.push(index::receipt_json(receipt, transaction, at, gas_used));
+        let placed = Placed {
+            block: found.id,
+            header: &found.block.header,
+            index,
+            transaction,
+            sender,
+        };
+        listed.push(placed.receipt_json(receipt, gas_used, first_log));
+        first_log += receipt.logs().len();
         let text = index::receipt_text(receipt, gas_used);
         table = table.row(transaction.hash(), text);
     }

@@ -86,6 +86,8 @@ pub(crate) enum Failure {
     },
     #[error("{file}: it is empty, and {what} was expected")]
     Empty { file: String, what: &'static str },
+    #[error("{file}: it has more than 1 GiB, and {what} was expected")]
+    TooLong { file: String, what: &'static str },
     #[error("the witness does not hold: {0}")]
     Stateless(Box<StatelessError>),
     #[error(transparent)]
@@ -253,6 +255,7 @@ impl Failure {
             | Self::NoValue { .. }
             | Self::BadLine { .. }
             | Self::Empty { .. }
+            | Self::TooLong { .. }
             | Self::Exists(_)
             | Self::NoDirectory(_)
             | Self::BackupInside(_)
@@ -275,7 +278,9 @@ impl Failure {
                 ChainError::File(_) => import_advice(error),
                 _ => database_advice(error),
             },
-            Self::NoSuchJson { what, .. } | Self::Empty { what, .. } => made_by(what),
+            Self::NoSuchJson { what, .. }
+            | Self::Empty { what, .. }
+            | Self::TooLong { what, .. } => made_by(what),
             Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
             Self::AStore(_) => Some("use the commands of `cambium kv`"),
             Self::BadDump(_) => {

@@ -140,19 +140,29 @@ pub(crate) fn lists_to(file: &Path) -> Result<AccessListWriter, FileError> {
     }
 }
 
+/// Largest file that is read whole, in bytes: larger than any witness, proof or block.
+const WHOLE_BYTES_MAX: u64 = 1 << 30;
+
 /// Reads a file whole. `what` says what must be in it. Returns its name, too.
 pub(crate) fn read(file: &Path, what: &'static str) -> Result<(String, Vec<u8>), Failure> {
     let name = input_name(file);
     let mut bytes = Vec::new();
     let read = match is_standard(file) {
-        true => io::stdin().lock().read_to_end(&mut bytes),
-        false => File::open(file).and_then(|mut file| file.read_to_end(&mut bytes)),
+        true => read_whole(io::stdin().lock(), &mut bytes),
+        false => File::open(file).and_then(|file| read_whole(file, &mut bytes)),
     };
     read.map_err(Failure::io(Path::new(&name), "read"))?;
+    if bytes.len() as u64 > WHOLE_BYTES_MAX {
+        return Err(Failure::TooLong { file: name, what });
+    }
     match bytes.iter().all(u8::is_ascii_whitespace) {
         true => Err(Failure::Empty { file: name, what }),
         false => Ok((name, bytes)),
     }
+}
+
+fn read_whole(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    source.take(WHOLE_BYTES_MAX + 1).read_to_end(bytes)
 }
 
 /// Opens a file of lines, with its name for messages. `what` says what must be in it.

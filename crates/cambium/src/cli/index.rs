@@ -7,11 +7,12 @@ use super::{
     },
     error::Failure,
     history, open,
-    output::{Output, Report, Table, bytes, count, quantity, rpc},
+    output::{Output, Report, Table, bytes, count, quantity},
+    rpc::{Placed, log_json},
 };
 use cambium::{
     Chain, ChainIndex, CheckedIndex, Db, FoundReceipt, FoundTransaction, IndexError, IndexFollower,
-    IndexOptions, IndexStats, LogFilter, Receipt, Transaction,
+    IndexOptions, IndexStats, LogFilter, Receipt, StateError, alloy_consensus::Transaction as _,
 };
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -121,7 +122,11 @@ pub(crate) fn build(args: &IndexBuildArgs, out: &Output) -> Result<Report, Failu
     let index = match ChainIndex::exists(&*disk)? {
         true => ChainIndex::open(disk, chain.db(), options(&args.db))?,
         false => {
-            let first = args.from.unwrap_or(0);
+            let (first, head) = (args.from.unwrap_or(0), chain.db().head());
+            if first > head.number {
+                let why = format!("--from is block {first}, and the head is block {head}");
+                return Err(Failure::BadEntry { why });
+            }
             ChainIndex::create(disk, chain.db(), first, options(&args.db))?
         }
     };
@@ -224,20 +229,6 @@ pub(crate) fn stats_json(stats: &IndexStats) -> Value {
     })
 }
 
-/// A receipt as `eth_getTransactionReceipt` gives it, without what follows from the block.
-pub(crate) fn receipt_json(
-    receipt: &Receipt,
-    transaction: &Transaction,
-    index: usize,
-    gas_used: u64,
-) -> Value {
-    let mut json = rpc(receipt);
-    json["transactionHash"] = json!(transaction.hash());
-    json["transactionIndex"] = quantity(index as u64);
-    json["gasUsed"] = quantity(gas_used);
-    json
-}
-
 /// Whether a transaction succeeded, its gas and logs, in words.
 pub(crate) fn receipt_text(receipt: &Receipt, gas_used: u64) -> String {
     let how = match receipt.is_success() {
@@ -272,24 +263,39 @@ pub(crate) fn tx(args: &TxArgs, out: &Output) -> Result<Report, Failure> {
         transaction,
         sender,
     } = found;
-    let mut json = rpc(&transaction);
-    json["from"] = json!(sender);
-    json["blockHash"] = json!(block.hash);
-    json["blockNumber"] = quantity(block.number);
-    json["transactionIndex"] = quantity(index as u64);
+    let of_block = chain.block_of(block)?;
+    let (whole, _) = of_block.ok_or(StateError::UnknownBlock(block.hash))?;
+    let placed = Placed {
+        block,
+        header: &whole.header,
+        index,
+        transaction: &transaction,
+        sender,
+    };
+    let json = placed.transaction_json();
+    let to = match transaction.to() {
+        Some(to) => to.to_string(),
+        None => format!("none: it creates {}", sender.create(transaction.nonce())),
+    };
     let mut table = Table::default()
         .row("transaction", transaction.hash())
         .row("block", block)
         .row("index", count(index as u64))
-        .row("type", transaction.tx_type() as u8)
-        .row("from", sender);
+        .row("type", placed.kind())
+        .row("from", sender)
+        .row("to", to)
+        .row("value", format!("{} wei", transaction.value()))
+        .row("nonce", transaction.nonce())
+        .row("gas price", format!("{} wei", placed.gas_price()))
+        .row("input", bytes(transaction.input().len() as u64));
     let receipt = receipt.map(|found| {
         let FoundReceipt {
-            receipt, gas_used, ..
+            receipt,
+            gas_used,
+            first_log,
+            ..
         } = found;
-        let mut json = receipt_json(&receipt, &transaction, index, gas_used);
-        json["blockHash"] = json!(block.hash);
-        json["blockNumber"] = quantity(block.number);
+        let json = placed.receipt_json(&receipt, gas_used, first_log);
         (receipt_text(&receipt, gas_used), json)
     });
     let (text, receipt) = receipt.unzip();
@@ -326,21 +332,15 @@ pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
             .iter()
             .map(|topic| format!("\n  {topic}"));
         lines += &format!(
-            "block {} log {}  {}, {} of data{}\n",
+            "block {} log {} of transaction {}\n  {}, {} of data{}\n",
             count(found.block.number),
             found.log_index,
+            found.transaction,
             found.log.address,
             bytes(found.log.data.data.len() as u64),
             topics.collect::<String>()
         );
-        let mut json = rpc(&found.log);
-        json["blockNumber"] = quantity(found.block.number);
-        json["blockHash"] = json!(found.block.hash);
-        json["transactionHash"] = json!(found.transaction);
-        json["transactionIndex"] = quantity(found.transaction_index as u64);
-        json["logIndex"] = quantity(found.log_index as u64);
-        json["removed"] = json!(false);
-        listed.push(json);
+        listed.push(log_json(&found));
         ControlFlow::Continue(())
     })?;
     let len = listed.len() as u64;

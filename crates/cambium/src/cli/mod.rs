@@ -12,6 +12,7 @@ mod block_ref;
 mod signals;
 mod args;
 mod output;
+mod rpc;
 mod about;
 mod figures;
 mod open;

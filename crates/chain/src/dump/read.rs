@@ -14,10 +14,17 @@ use cambium_primitives::{AccessList, Account, BlockId};
 use cambium_state::{Disk, Loader, Options, StateError};
 use cambium_trie::TrieError;
 use serde::de::{DeserializeSeed, Error, MapAccess};
-use std::{fmt::Display, sync::Arc};
+use std::{
+    fmt::Display,
+    io::{self, BufReader, Read},
+    sync::Arc,
+};
 
 /// Maximum number of slots in a piece of an account.
 const PART_SLOTS: usize = 1 << 16;
+/// Largest number of bytes without a quotation mark: longer than the RLP of any block in hexadecimal digits. A
+/// string of JSON is in memory as a whole.
+const STRING_BYTES_MAX: usize = 64 << 20;
 /// Number of accounts between progress reports.
 const TELL_ACCOUNTS: u64 = 4096;
 
@@ -64,7 +71,11 @@ impl Chain {
             access_list: None,
             has_alloc: false,
         };
-        let mut deserializer = serde_json::Deserializer::from_reader(buffered(file, &bytes));
+        let source = ShortStrings {
+            source: buffered(file, &bytes),
+            len: 0,
+        };
+        let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(source));
         let parsed = Object(&mut top)
             .deserialize(&mut deserializer)
             .and_then(|is_object| {
@@ -371,5 +382,62 @@ impl<'de> Fields<'de> for StorageFields<'_, '_> {
         }
         self.slots.push((slot, value));
         Ok(())
+    }
+}
+
+/// Text whose strings are of limited length.
+struct ShortStrings<R> {
+    source: R,
+    /// Bytes since the newest quotation mark.
+    len: usize,
+}
+
+impl<R: Read> Read for ShortStrings<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buf)?;
+        let bytes = &buf[..read];
+        let is_mark = |byte: &u8| *byte == b'"';
+        let first = bytes.iter().position(is_mark).unwrap_or(read);
+        if self.len + first > STRING_BYTES_MAX {
+            let what = format!("a string of more than {} MiB", STRING_BYTES_MAX >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        self.len = match bytes.iter().rposition(is_mark) {
+            Some(last) => read - last - 1,
+            None => self.len + read,
+        };
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_without_end_are_refused_and_long_texts_of_short_ones_are_read() {
+        let mut endless = ShortStrings {
+            source: io::repeat(b'a'),
+            len: 0,
+        };
+        let mut piece = vec![0; 1 << 20];
+        let mut read = 0;
+        let told = loop {
+            match endless.read(&mut piece) {
+                Ok(more) => read += more,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert_eq!(
+            (read, &told[..]),
+            (STRING_BYTES_MAX, "a string of more than 64 MiB")
+        );
+        // Quotation marks at the borders of pieces count, too.
+        let mut many = ShortStrings {
+            source: io::repeat(b'"'),
+            len: STRING_BYTES_MAX,
+        };
+        assert_eq!(many.read(&mut piece).unwrap(), piece.len());
+        assert_eq!(many.len, 0);
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct GetArgs {
     #[arg(long, conflicts_with_all = ["slot", "code"])]
     pub(crate) storage: bool,
     /// Of --storage: begin at this keccak256 of a slot, of 64 hex digits
-    #[arg(long, value_name = "KEY", requires = "storage")]
+    #[arg(long, value_name = "KEY", value_parser = parse_hash, requires = "storage")]
     pub(crate) from: Option<B256>,
     /// Of --storage: list as many slots at most
     #[arg(long, value_name = "N", requires = "storage", default_value = "1000",

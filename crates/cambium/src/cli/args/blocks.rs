@@ -11,7 +11,7 @@ Without an index that has the receipts, the state before the block must be one t
 the newest heights, or restored from the block log.
 
 With --json: block_number, block_hash and receipts, each as eth_getTransactionReceipt gives it, without
-what follows from the block.";
+the price of blobs.";
 
 pub(crate) const DIFF_HELP: &str = "\
 The blocks between the two are read from the block log. A key that was changed and changed back is
