@@ -22,8 +22,9 @@ mod page;
 mod run;
 mod list;
 mod merge;
-mod set;
+mod seen;
 mod lookup;
+mod set;
 #[cfg(test)]
 mod tests;
 

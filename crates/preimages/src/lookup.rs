@@ -4,7 +4,7 @@ use crate::{
     PreimagesError,
     kind::{Entry, Kind},
     run::RunFile,
-    set::Seen,
+    seen::Seen,
 };
 use alloy_primitives::{Address, B256};
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use crate::{
     list::{DIR, ListedRun, RUN_LIST, RunList, file_of, run_name},
     merge::Merged,
     run::{RunFile, RunWriter},
+    seen::{Recent, Seen},
 };
 use alloy_primitives::{Address, B256};
 use cambium_disk::{Access, Disk, DiskError, DiskLock};
@@ -51,37 +52,6 @@ pub struct PreimagesStats {
     pub file_bytes: u64,
     /// Memory in bytes: of what is not in files yet, and of the first hashes of pages.
     pub memory_bytes: u64,
-}
-
-/// What is not in files yet.
-#[derive(Clone, Default)]
-pub(crate) struct Recent {
-    /// By their hashes, for each kind.
-    entries: [BTreeMap<B256, [u8; 32]>; 2],
-}
-
-impl Recent {
-    fn add(&mut self, kind: Kind, bytes: &[u8]) {
-        let Entry { hash, preimage } = Entry::of(bytes);
-        self.entries[kind as usize].insert(hash, preimage);
-    }
-
-    pub(crate) fn get(&self, kind: Kind, hash: &B256) -> Option<[u8; 32]> {
-        self.entries[kind as usize].get(hash).copied()
-    }
-
-    fn len(&self) -> u64 {
-        self.entries.iter().map(|of| of.len() as u64).sum()
-    }
-}
-
-/// What look-ups see: it never changes.
-#[derive(Clone)]
-pub(crate) struct Seen {
-    /// Oldest first.
-    pub(crate) runs: Arc<Vec<Arc<RunFile>>>,
-    /// In the order in which they went to files, if they do at the moment.
-    pub(crate) recent: Vec<Arc<Recent>>,
 }
 
 struct State {
@@ -321,13 +291,13 @@ impl Preimages {
         if recent.len() > 1 {
             // An attempt before this one has failed.
             for part in &recent {
-                for (all, of) in entries.iter_mut().zip(&part.entries) {
+                for (all, of) in entries.iter_mut().zip(part.entries()) {
                     all.extend(of);
                 }
             }
         }
         let sorted = match &recent[..] {
-            [one] => &one.entries,
+            [one] => one.entries(),
             _ => &entries,
         };
         let listed = new_run(&mut kept);
@@ -501,7 +471,7 @@ impl Preimages {
         let of = |kind: Kind| {
             let in_memory = recent
                 .iter()
-                .map(|part| part.entries[kind as usize].len() as u64);
+                .map(|part| part.entries()[kind as usize].len() as u64);
             let in_files = state.seen.runs.iter().map(|run| run.entries(kind));
             in_memory.chain(in_files).sum()
         };

@@ -1,0 +1,45 @@
+//! What look-ups see: runs, and what is not in files yet.
+
+use crate::{
+    kind::{Entry, Kind},
+    run::RunFile,
+};
+use alloy_primitives::B256;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What is not in files yet.
+#[derive(Clone, Default)]
+pub(crate) struct Recent {
+    /// By their hashes, for each kind.
+    entries: [BTreeMap<B256, [u8; 32]>; 2],
+}
+
+impl Recent {
+    pub(crate) fn add(&mut self, kind: Kind, bytes: &[u8]) {
+        let Entry { hash, preimage } = Entry::of(bytes);
+        self.entries[kind as usize].insert(hash, preimage);
+    }
+
+    pub(crate) fn get(&self, kind: Kind, hash: &B256) -> Option<[u8; 32]> {
+        self.entries[kind as usize].get(hash).copied()
+    }
+
+    /// By their hashes, for each kind.
+    pub(crate) const fn entries(&self) -> &[BTreeMap<B256, [u8; 32]>; 2] {
+        &self.entries
+    }
+
+    /// Number of preimages.
+    pub(crate) fn len(&self) -> u64 {
+        self.entries.iter().map(|of| of.len() as u64).sum()
+    }
+}
+
+/// What look-ups see: it never changes.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    /// Oldest first.
+    pub(crate) runs: Arc<Vec<Arc<RunFile>>>,
+    /// In the order in which they went to files, if they do at the moment.
+    pub(crate) recent: Vec<Arc<Recent>>,
+}
