@@ -9,13 +9,16 @@ use crate::{
 use alloy_primitives::{Address, B256};
 use std::sync::Arc;
 
+/// A page that was read: its number, and its preimages.
+type ReadPage = (u64, Vec<Entry>);
+
 /// Looks up preimages, and keeps the newest page of each run: hashes that are asked for in ascending order, as a
 /// walk over the state meets them, cost one read for each page. It has the preimages that were there when
 /// it was made.
 pub struct Lookup {
     seen: Seen,
     /// For each run and kind the page that was read last, with its number.
-    pages: Vec<[Option<(u64, Vec<Entry>)>; 2]>,
+    pages: Vec<[Option<ReadPage>; 2]>,
     reads: u64,
 }
 
