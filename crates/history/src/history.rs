@@ -224,12 +224,8 @@ impl History {
     fn remove_leftovers(&self) -> Result<(), HistoryError> {
         let writer = self.inner.writer.lock();
         let listed: BTreeSet<u64> = writer.list.files().collect();
-        for name in self.inner.disk.list(DIR)? {
-            if file_of(&name).is_some_and(|file| !listed.contains(&file)) {
-                self.inner.disk.remove(&format!("{DIR}/{name}"))?;
-            }
-        }
-        Ok(())
+        let is_leftover = |name: &str| file_of(name).is_some_and(|file| !listed.contains(&file));
+        Ok(RUN_LIST.remove_leftovers(&*self.inner.disk, is_leftover)?)
     }
 
     /// The oldest and the newest block whose states can be read.

@@ -6,7 +6,7 @@ use crate::{
     entry::{BLOCK_PLACE, Kind, hash_key},
     grow::WhenFull,
     keeper::{IndexOptions, Keeper, LiveRun, is_canonical, open_runs},
-    list::{DIR, RUN_LIST, RunList, data_name, file_of, run_name},
+    list::{DIR, RUN_LIST, RunList, file_of},
 };
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{Disk, DiskLock};
@@ -568,12 +568,10 @@ fn remove_leftovers(disk: &dyn Disk, list: &RunList, runs: &[LiveRun]) -> Result
     let run_files: BTreeSet<u64> = list.runs.iter().map(|run| run.file).collect();
     let data = runs.iter().flat_map(|run| run.run.extents().files());
     let data: BTreeSet<u64> = data.chain([list.data_file]).collect();
-    for name in disk.list(DIR)? {
-        match file_of(&name) {
-            Some((file, true)) if !run_files.contains(&file) => disk.remove(&run_name(file))?,
-            Some((file, false)) if !data.contains(&file) => disk.remove(&data_name(file))?,
-            _ => {}
-        }
-    }
-    Ok(())
+    let is_leftover = |name: &str| match file_of(name) {
+        Some((file, true)) => !run_files.contains(&file),
+        Some((file, false)) => !data.contains(&file),
+        None => false,
+    };
+    Ok(RUN_LIST.remove_leftovers(disk, is_leftover)?)
 }

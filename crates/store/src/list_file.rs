@@ -43,6 +43,27 @@ impl ListFile {
         disk.sync_dir(self.dir)
     }
 
+    /// Removes the files of the folder of whose names `is_leftover` is true: the list that counts does not need
+    /// them. That list is made durable first. A process that ended just after it was renamed may have left
+    /// it otherwise, and after a loss of power the list before it would name files that are gone.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the disk fails.
+    pub fn remove_leftovers(
+        &self,
+        disk: &dyn Disk,
+        is_leftover: impl Fn(&str) -> bool,
+    ) -> Result<(), DiskError> {
+        disk.sync_dir(self.dir)?;
+        for name in disk.list(self.dir)? {
+            if is_leftover(&name) {
+                disk.remove(&format!("{}/{name}", self.dir))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Locks the folder for this process.
     ///
     /// # Errors
@@ -88,6 +109,28 @@ mod tests {
             let bytes = disk.crash().contents(LIST.name).unwrap();
             assert!(bytes == b"one" || bytes == b"two");
             assert!(replaced.is_err() || bytes == b"two");
+        }
+    }
+
+    #[test]
+    fn what_only_the_list_before_names_goes_when_that_can_not_count_again() {
+        for seed in 0..50 {
+            let disk = FaultyDisk::new(seed);
+            disk.create_dir(LIST.dir).unwrap();
+            disk.sync_dir("").unwrap();
+            disk.create("some/1.run").unwrap();
+            LIST.prepare(&disk, b"1.run").unwrap();
+            LIST.publish(&disk).unwrap();
+            disk.create("some/2.run").unwrap();
+            LIST.prepare(&disk, b"2.run").unwrap();
+            // The process is killed here, and the next one goes on.
+            disk.rename(LIST.temporary_name, LIST.name).unwrap();
+            LIST.remove_leftovers(&disk, |name| name == "1.run")
+                .unwrap();
+            let disk = disk.crash();
+            let named = disk.contents(LIST.name).unwrap();
+            let named = format!("some/{}", String::from_utf8(named).unwrap());
+            assert!(disk.exists(&named).unwrap(), "seed {seed}: {named}");
         }
     }
 }
