@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A run has the preimages alone, 20 bytes for an address and 32 for a slot's key, in the order of their
-//! hashes, which are computed again when they are read. A look-up reads one page of each run. A walk over
-//! the state in its order reads each page once: see [`Lookup`].
+//! hashes, which are computed again when they are read. A look-up reads one page of each run until one has the hash.
+//! A walk over the accounts of a state in its order reads each page once: see [`Lookup`].
 //!
 //! A preimage is true whatever the chain is: nothing is ever taken back. What is added twice is dropped
 //! when runs are merged. The state is never in need of them: without them a dump gives hashes.

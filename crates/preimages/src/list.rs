@@ -8,8 +8,9 @@
 //! 0       8       "CamPreL", line feed
 //! 8       4       format: 1
 //! 12      32      hash of the database's first block
-//! 44      varint  number of the newest block whose preimages are in runs
-//! then    32      its hash
+//! 44      varint  1, or 0 if the preimages of the state at the first block are not all in runs yet
+//! then    varint  number of the newest block whose preimages are in runs; not there after 0
+//! then    32      its hash; not there after 0
 //! then    varint  number that the next file gets
 //! then    varint  number of runs, oldest first, and of each:
 //!         varint  number of its file
@@ -53,8 +54,9 @@ pub(crate) struct ListedRun {
 pub(crate) struct RunList {
     /// Hash of the database's first block.
     pub(crate) genesis: B256,
-    /// The newest block whose preimages are in runs, with those of all its ancestors.
-    pub(crate) upto: BlockId,
+    /// The newest block whose preimages are in runs, with those of all its ancestors. `None` if those of the
+    /// first state are not all there.
+    pub(crate) upto: Option<BlockId>,
     pub(crate) next_file: u64,
     /// Oldest first.
     pub(crate) runs: Vec<ListedRun>,
@@ -111,12 +113,21 @@ impl RunList {
         }
     }
 
+    /// Replaces the list. It is durable on return, and so are the names of files.
+    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), PreimagesError> {
+        RUN_LIST.prepare(disk, &self.encode())?;
+        Ok(RUN_LIST.publish(disk)?)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&FORMAT.to_le_bytes());
         out.extend_from_slice(self.genesis.as_slice());
-        put_varint(&mut out, self.upto.number);
-        out.extend_from_slice(self.upto.hash.as_slice());
+        put_varint(&mut out, self.upto.is_some().into());
+        if let Some(upto) = self.upto {
+            put_varint(&mut out, upto.number);
+            out.extend_from_slice(upto.hash.as_slice());
+        }
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.runs.len() as u64);
         for run in &self.runs {
@@ -138,7 +149,11 @@ impl RunList {
             return Err(reader.error("this is no list of runs in this format"));
         }
         let genesis = reader.b256()?;
-        let upto = BlockId::new(reader.varint()?, reader.b256()?);
+        let upto = match reader.varint()? {
+            0 => None,
+            1 => Some(BlockId::new(reader.varint()?, reader.b256()?)),
+            _ => return Err(reader.error("whether the first state is complete is 0 or 1")),
+        };
         let next_file = reader.varint()?;
         if next_file > NEXT_FILE_MAX {
             return Err(reader.error("the number of a file is too high"));

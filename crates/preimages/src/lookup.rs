@@ -12,9 +12,10 @@ use std::sync::Arc;
 /// A page that was read: its number, and its preimages.
 type ReadPage = (u64, Vec<Entry>);
 
-/// Looks up preimages, and keeps the newest page of each run: hashes that are asked for in ascending order, as a
-/// walk over the state meets them, cost one read for each page. It has the preimages that were there when
-/// it was made.
+/// Looks up preimages, and keeps the newest page of each run: hashes that are asked for in ascending order cost
+/// one read for each page, as a walk over the accounts of a state asks for them. The slots of each account
+/// begin from the lowest hash again, so that those of accounts with few slots cost a read of each run. It has the
+/// preimages that were there when it was made.
 pub struct Lookup {
     seen: Seen,
     /// For each run and kind the page that was read last, with its number.

@@ -140,6 +140,10 @@ impl RunFile {
         file.read_at(&mut block, trailer_at)?;
         let trailer = Trailer::decode(&block)
             .map_err(|error| damaged(trailer_at + error.offset as u64, error.what))?;
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        if !is_zero(&block[SUMMED_BYTES + 8..]) {
+            return Err(damaged(trailer_at, "there is more behind the trailer"));
+        }
         if trailer.file_bytes() != len {
             return Err(damaged(trailer_at, "the file has another length"));
         }
@@ -150,7 +154,10 @@ impl RunFile {
         let fences_at = pages * PAGE_BYTES as u64;
         let mut bytes = vec![0; (trailer_at - fences_at) as usize];
         file.read_at(&mut bytes, fences_at)?;
-        bytes.truncate((pages * FENCE_BYTES) as usize);
+        let behind = bytes.split_off((pages * FENCE_BYTES) as usize);
+        if !is_zero(&behind) {
+            return Err(damaged(fences_at, "there is more behind the fences"));
+        }
         if xxh3_64(&bytes) != trailer.fences_sum {
             return Err(damaged(
                 fences_at,
@@ -209,19 +216,28 @@ impl RunFile {
         let per_page = entries_per_page(kind);
         let left = self.entries(kind) - page * per_page as u64;
         let count = left.min(per_page as u64) as usize;
-        let damaged = |what: &str| PreimagesError::Damaged {
-            file: self.path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        let entries = decode_page(&bytes, kind, count, self.trailer.identity, number)
-            .ok_or_else(|| damaged("the checksum of a page does not match"))?;
+        let entries = decode_page(&bytes, kind, count, self.trailer.identity, number);
+        let entries = entries
+            .ok_or_else(|| self.damaged(kind, page, "the checksum of a page does not match"))?;
         let is_sorted = entries.windows(2).all(|two| two[0].hash < two[1].hash);
         let begins = entries.first().map(Entry::prefix);
         if !is_sorted || begins != self.fences.get(number as usize).copied() {
-            return Err(damaged("preimages are not in the order of their hashes"));
+            return Err(self.unsorted(kind, page));
         }
         Ok(entries)
+    }
+
+    fn unsorted(&self, kind: Kind, page: u64) -> PreimagesError {
+        let what = "preimages are not in the order of their hashes";
+        self.damaged(kind, page, what)
+    }
+
+    fn damaged(&self, kind: Kind, page: u64, what: &str) -> PreimagesError {
+        PreimagesError::Damaged {
+            file: self.path.clone(),
+            offset: (self.trailer.first_page(kind) + page) * PAGE_BYTES as u64,
+            what: what.to_owned(),
+        }
     }
 }
 
@@ -254,11 +270,15 @@ impl Cursor {
     }
 
     pub(crate) fn advance(&mut self) -> Result<(), PreimagesError> {
+        let before = self.entry;
         self.entry = self.entries.next();
         if self.entry.is_none() && self.next < self.run.pages(self.kind) {
             self.entries = self.run.read(self.kind, self.next)?.into_iter();
-            self.next += 1;
             self.entry = self.entries.next();
+            if self.entry <= before {
+                return Err(self.run.unsorted(self.kind, self.next));
+            }
+            self.next += 1;
         }
         Ok(())
     }

@@ -15,9 +15,8 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    pub(crate) fn add(&mut self, kind: Kind, bytes: &[u8]) {
-        let Entry { hash, preimage } = Entry::of(bytes);
-        self.entries[kind as usize].insert(hash, preimage);
+    pub(crate) fn add(&mut self, kind: Kind, entry: &Entry) {
+        self.entries[kind as usize].insert(entry.hash, entry.preimage);
     }
 
     pub(crate) fn get(&self, kind: Kind, hash: &B256) -> Option<[u8; 32]> {
@@ -40,6 +39,6 @@ impl Recent {
 pub(crate) struct Seen {
     /// Oldest first.
     pub(crate) runs: Arc<Vec<Arc<RunFile>>>,
-    /// In the order in which they went to files, if they do at the moment.
+    /// Parts of what is not in files yet, to which nothing is added any more.
     pub(crate) recent: Vec<Arc<Recent>>,
 }

@@ -22,12 +22,14 @@ use std::{
 const ENTRY_BYTES: u64 = 112;
 /// Attempts to open the files of a list beside a process that merges them.
 const ATTEMPTS: usize = 64;
+/// Preimages that are hashed before there is a look at the memory again.
+const ADDED_AT_ONCE: usize = 4096;
 
 /// Options with which preimages are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreimagesOptions {
-    /// Memory for preimages that are not in files yet, in bytes. What files need in memory comes on top:
-    /// 0.2 % of their size.
+    /// Memory for preimages that are not in files yet, in bytes; twice as much while files can't be written.
+    /// What files need in memory comes on top: 0.2 % of their size.
     pub memory_bytes: u64,
 }
 
@@ -56,10 +58,26 @@ pub struct PreimagesStats {
 
 struct State {
     seen: Seen,
-    /// What is added to. `seen` has it as its last part, once a look-up has asked for it.
-    open: Arc<Recent>,
+    /// What is added to. No look-up has it.
+    open: Recent,
     /// All preimages of the blocks up to this one were added.
-    upto: BlockId,
+    upto: Option<BlockId>,
+}
+
+impl State {
+    /// Memory of what is not in files yet, in bytes.
+    fn added_bytes(&self) -> u64 {
+        let closed: u64 = self.seen.recent.iter().map(|part| part.len()).sum();
+        (closed + self.open.len()) * ENTRY_BYTES
+    }
+
+    /// Ends what is added to, for those who look at it without a lock.
+    fn close(&mut self) {
+        if self.open.len() > 0 {
+            let open = std::mem::take(&mut self.open);
+            self.seen.recent.push(Arc::new(open));
+        }
+    }
 }
 
 /// The preimages of a database. Clones are handles of the same ones.
@@ -83,8 +101,9 @@ struct Inner {
 }
 
 impl Preimages {
-    /// Makes the preimages of a database that begins at `first`, without any. Those of the state at that block
-    /// are to be added next.
+    /// Makes the preimages of the database whose first block has the hash `genesis`, without any. Those of the
+    /// state at that block are to be added next, and then [`Preimages::advance`] to be called with it: until
+    /// that is in files, [`Preimages::durable`] is `None`.
     ///
     /// # Errors
     ///
@@ -92,7 +111,7 @@ impl Preimages {
     /// holds the lock, and errors of the disk.
     pub fn create(
         disk: Arc<dyn Disk>,
-        first: BlockId,
+        genesis: B256,
         options: PreimagesOptions,
     ) -> Result<Self, PreimagesError> {
         disk.create_dir(DIR)?;
@@ -103,15 +122,14 @@ impl Preimages {
             return Err(PreimagesError::Exists { dir });
         }
         let list = RunList {
-            genesis: first.hash,
-            upto: first,
+            genesis,
+            upto: None,
             next_file: 1,
             runs: Vec::new(),
         };
         // Of preimages whose list was removed.
         remove_leftovers(&*disk, &list)?;
-        RUN_LIST.prepare(&*disk, &list.encode())?;
-        RUN_LIST.publish(&*disk)?;
+        list.write(&*disk)?;
         Ok(Self::assemble(disk, options, list, Vec::new(), Some(lock)))
     }
 
@@ -175,7 +193,7 @@ impl Preimages {
                 runs: Arc::new(runs),
                 recent: Vec::new(),
             },
-            open: Arc::default(),
+            open: Recent::default(),
             upto: list.upto,
         };
         Self {
@@ -192,7 +210,8 @@ impl Preimages {
         }
     }
 
-    /// Reads the list again, which another process writes. What was added to memory here stays.
+    /// Reads the list again, which another process writes. If it has changed, what was added here is forgotten:
+    /// whoever follows the chain goes on from [`Preimages::upto`], which is that of the list then.
     ///
     /// # Errors
     ///
@@ -203,59 +222,74 @@ impl Preimages {
         }
         let mut kept = self.inner.list.lock();
         let (list, runs) = read_list(&*self.inner.disk, kept.genesis)?;
-        let mut state = self.inner.state.write();
-        state.seen.runs = Arc::new(runs);
-        if list.upto.number > state.upto.number {
-            state.upto = list.upto;
+        if list == *kept {
+            return Ok(());
         }
+        let mut state = self.inner.state.write();
+        state.seen = Seen {
+            runs: Arc::new(runs),
+            recent: Vec::new(),
+        };
+        state.open = Recent::default();
+        state.upto = list.upto;
         *kept = list;
         Ok(())
     }
 
-    /// All preimages of the blocks up to this one were added, since the database began.
+    /// All preimages of the blocks up to this one were added, since the database began. `None` if those of the
+    /// state at its first block were not all added.
     #[must_use]
-    pub fn upto(&self) -> BlockId {
+    pub fn upto(&self) -> Option<BlockId> {
         self.inner.state.read().upto
     }
 
-    /// The same of what is in files: blocks above have to be added again after a crash.
+    /// The same of what is in files: after a crash, blocks above have to be added again. If the block is not
+    /// canonical any more, those above the newest one below it that is.
     #[must_use]
-    pub fn durable(&self) -> BlockId {
+    pub fn durable(&self) -> Option<BlockId> {
         self.inner.list.lock().upto
     }
 
     /// Adds preimages to those in memory. When they take more than [`PreimagesOptions::memory_bytes`], they go
-    /// to a file, unless they are open for reading alone.
+    /// to a file.
     ///
     /// # Errors
     ///
-    /// Those of [`Preimages::flush`]. What was added is in memory then.
+    /// Those of [`Preimages::flush`], once there is no memory for more. Some or all of the preimages were not
+    /// added then.
     pub fn add(
         &self,
         addresses: impl IntoIterator<Item = Address>,
         slots: impl IntoIterator<Item = B256>,
     ) -> Result<(), PreimagesError> {
-        let is_full = {
+        self.add_kind(Kind::Address, addresses)?;
+        self.add_kind(Kind::Slot, slots)
+    }
+
+    fn add_kind(
+        &self,
+        kind: Kind,
+        preimages: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<(), PreimagesError> {
+        let mut preimages = preimages.into_iter();
+        loop {
+            // The caller's iterator and the hashes take no lock.
+            let entries = preimages.by_ref().take(ADDED_AT_ONCE);
+            let entries: Vec<_> = entries.map(|bytes| Entry::of(bytes.as_ref())).collect();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            if self.inner.state.read().added_bytes() >= self.inner.options.memory_bytes {
+                self.flush()?;
+            }
             let mut state = self.inner.state.write();
-            // A look-up that has them keeps what it saw.
-            let open = Arc::make_mut(&mut state.open);
-            for address in addresses {
-                open.add(Kind::Address, address.as_slice());
-            }
-            for slot in slots {
-                open.add(Kind::Slot, slot.as_slice());
-            }
-            open.len() * ENTRY_BYTES >= self.inner.options.memory_bytes
-        };
-        match is_full && self.inner.lock.is_some() {
-            true => self.flush(),
-            false => Ok(()),
+            entries.iter().for_each(|entry| state.open.add(kind, entry));
         }
     }
 
     /// Notes that all preimages of the blocks up to `block` were added.
     pub fn advance(&self, block: BlockId) {
-        self.inner.state.write().upto = block;
+        self.inner.state.write().upto = Some(block);
     }
 
     /// Writes what is in memory to a file, and up to which block all are there. Durable on return.
@@ -269,10 +303,7 @@ impl Preimages {
         let mut kept = self.inner.list.lock();
         let (recent, upto) = {
             let mut state = self.inner.state.write();
-            let open = std::mem::take(&mut state.open);
-            if open.len() > 0 {
-                state.seen.recent.push(open);
-            }
+            state.close();
             (state.seen.recent.clone(), state.upto)
         };
         if recent.is_empty() {
@@ -289,7 +320,6 @@ impl Preimages {
         }
         let mut entries = [BTreeMap::new(), BTreeMap::new()];
         if recent.len() > 1 {
-            // An attempt before this one has failed.
             for part in &recent {
                 for (all, of) in entries.iter_mut().zip(part.entries()) {
                     all.extend(of);
@@ -439,10 +469,9 @@ impl Preimages {
     /// Makes ready to look up many preimages, in the order of their hashes if that is possible.
     #[must_use]
     pub fn lookup(&self) -> Lookup {
-        let state = self.inner.state.read();
-        let mut seen = state.seen.clone();
-        seen.recent.push(state.open.clone());
-        Lookup::new(seen)
+        let mut state = self.inner.state.write();
+        state.close();
+        Lookup::new(state.seen.clone())
     }
 
     /// The address with that hash, if it is known.
@@ -451,7 +480,10 @@ impl Preimages {
     ///
     /// [`PreimagesError::Damaged`] names the file whose bytes are not those that were written.
     pub fn address_of(&self, hash: &B256) -> Result<Option<Address>, PreimagesError> {
-        self.lookup().address_of(hash)
+        match self.find_open(Kind::Address, hash) {
+            Ok(preimage) => Ok(Some(Address::from_slice(&preimage[..20]))),
+            Err(mut lookup) => lookup.address_of(hash),
+        }
     }
 
     /// The key of a slot with that hash, if it is known.
@@ -460,14 +492,25 @@ impl Preimages {
     ///
     /// As [`Preimages::address_of`].
     pub fn slot_of(&self, hash: &B256) -> Result<Option<B256>, PreimagesError> {
-        self.lookup().slot_of(hash)
+        match self.find_open(Kind::Slot, hash) {
+            Ok(preimage) => Ok(Some(B256::new(preimage))),
+            Err(mut lookup) => lookup.slot_of(hash),
+        }
+    }
+
+    /// The preimage in what is added to, or where to look for it otherwise.
+    fn find_open(&self, kind: Kind, hash: &B256) -> Result<[u8; 32], Lookup> {
+        let state = self.inner.state.read();
+        let found = state.open.get(kind, hash);
+        found.ok_or_else(|| Lookup::new(state.seen.clone()))
     }
 
     /// Counts preimages and what they take.
     #[must_use]
     pub fn stats(&self) -> PreimagesStats {
         let state = self.inner.state.read();
-        let recent: Vec<_> = state.seen.recent.iter().chain([&state.open]).collect();
+        let closed = state.seen.recent.iter().map(|part| &**part);
+        let recent: Vec<_> = closed.chain([&state.open]).collect();
         let of = |kind: Kind| {
             let in_memory = recent
                 .iter()
@@ -476,24 +519,26 @@ impl Preimages {
             in_memory.chain(in_files).sum()
         };
         let fences: u64 = state.seen.runs.iter().map(|run| run.memory_bytes()).sum();
-        let added: u64 = recent.iter().map(|part| part.len()).sum();
         PreimagesStats {
             addresses: of(Kind::Address),
             slots: of(Kind::Slot),
             runs: state.seen.runs.len() as u64,
             file_bytes: state.seen.runs.iter().map(|run| run.file_bytes()).sum(),
-            memory_bytes: fences + added * ENTRY_BYTES,
+            memory_bytes: fences + state.added_bytes(),
         }
     }
 
-    /// Reads all files, computes all hashes again, and returns how many different preimages there are in them:
-    /// addresses and keys of slots. `progress` gets how many were read so far.
+    /// Opens and reads all files again, computes all hashes, and returns how many different preimages there are in
+    /// them: addresses and keys of slots. `progress` gets how many were read so far.
     ///
     /// # Errors
     ///
     /// [`PreimagesError::Damaged`] names the first file whose bytes are not those that were written.
     pub fn check(&self, progress: &mut dyn FnMut(u64)) -> Result<(u64, u64), PreimagesError> {
-        let runs = self.inner.state.read().seen.runs.clone();
+        let runs = {
+            let kept = self.inner.list.lock();
+            open_runs(&*self.inner.disk, &kept)?
+        };
         let mut counts = [0; 2];
         for kind in Kind::ALL {
             let mut entries = Merged::new(&runs, kind)?;
@@ -506,23 +551,30 @@ impl Preimages {
     }
 }
 
-/// Copies the preimages of the database whose first block has the hash `genesis` from one disk to another, if
-/// there are any, while another process may write to them: after the database was copied. Returns the newest
-/// block up to which the copy has all.
+/// Copies the preimages of the database whose first block has the hash `genesis` from one disk to another, while
+/// another process may write to them: after the database was copied. False if there are none.
 ///
 /// # Errors
 ///
-/// As [`Preimages::open`], and errors of the disks. What was copied is no copy then: its list is written last.
+/// [`PreimagesError::Exists`] if there are some on `to`, those of [`Preimages::open`], and errors of the disks. What
+/// was copied is no copy then: its list is written last, and another attempt begins again.
 pub fn copy_preimages(
     from: &dyn Disk,
     to: &dyn Disk,
     genesis: B256,
-) -> Result<Option<BlockId>, PreimagesError> {
+) -> Result<bool, PreimagesError> {
     if !RunList::exists(from)? {
-        return Ok(None);
+        return Ok(false);
     }
     to.create_dir(DIR)?;
     to.sync_dir("")?;
+    let _lock = RUN_LIST.lock(to)?;
+    if RunList::exists(to)? {
+        let dir = to.display_path("");
+        return Err(PreimagesError::Exists { dir });
+    }
+    // Of an attempt that was interrupted.
+    RUN_LIST.remove_leftovers(to, |name| file_of(name).is_some())?;
     let mut nothing = |_: &_| {};
     let mut copier = FileCopier::new(from, to, &mut nothing);
     let mut held = BTreeSet::new();
@@ -535,9 +587,8 @@ pub fn copy_preimages(
             held => {
                 held?;
                 remove_leftovers(to, &list)?;
-                RUN_LIST.prepare(to, &list.encode())?;
-                RUN_LIST.publish(to)?;
-                return Ok(Some(list.upto));
+                list.write(to)?;
+                return Ok(true);
             }
         }
     }
@@ -609,12 +660,6 @@ fn new_run(list: &mut RunList) -> ListedRun {
 /// Removes files of runs that are not listed.
 fn remove_leftovers(disk: &dyn Disk, list: &RunList) -> Result<(), PreimagesError> {
     let listed: BTreeSet<u64> = list.runs.iter().map(|run| run.file).collect();
-    for name in disk.list(DIR)? {
-        if let Some(file) = file_of(&name)
-            && !listed.contains(&file)
-        {
-            disk.remove(&run_name(file))?;
-        }
-    }
-    Ok(())
+    let is_leftover = |name: &str| file_of(name).is_some_and(|file| !listed.contains(&file));
+    Ok(RUN_LIST.remove_leftovers(disk, is_leftover)?)
 }

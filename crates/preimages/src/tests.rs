@@ -11,9 +11,7 @@ const SMALL: PreimagesOptions = PreimagesOptions {
     memory_bytes: 40 * 112,
 };
 
-fn first() -> BlockId {
-    BlockId::new(0, B256::repeat_byte(7))
-}
+const GENESIS: B256 = B256::repeat_byte(7);
 
 fn block(number: u64) -> BlockId {
     BlockId::new(number, keccak256(number.to_be_bytes()))
@@ -28,20 +26,20 @@ fn slot(n: u64) -> B256 {
 }
 
 fn create(disk: &FaultyDisk) -> Preimages {
-    Preimages::create(Arc::new(disk.clone()), first(), SMALL).unwrap()
+    Preimages::create(Arc::new(disk.clone()), GENESIS, SMALL).unwrap()
 }
 
 fn open(disk: &FaultyDisk) -> Result<Preimages, PreimagesError> {
-    Preimages::open(Arc::new(disk.clone()), first().hash, SMALL)
+    Preimages::open(Arc::new(disk.clone()), GENESIS, SMALL)
 }
 
 /// Adds the preimages of a block: three new addresses and five keys of slots, of which some are known.
 fn add_block(preimages: &Preimages, number: u64) -> Result<(), PreimagesError> {
     let addresses = (0..3).map(|n| address(number * 3 + n));
     let slots = (0..5).map(|n| slot(number * 4 + n));
-    let added = preimages.add(addresses, slots);
+    preimages.add(addresses, slots)?;
     preimages.advance(block(number));
-    added
+    Ok(())
 }
 
 /// All of the blocks up to `last` are found, and nothing else is.
@@ -76,9 +74,9 @@ fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
         most = most.max(preimages.stats().runs);
     }
     assert!(most > 5, "{most} runs");
-    assert_eq!(preimages.upto(), block(399));
+    assert_eq!(preimages.upto(), Some(block(399)));
     preimages.flush().unwrap();
-    assert_eq!(preimages.durable(), block(399));
+    assert_eq!(preimages.durable(), Some(block(399)));
     let merged = preimages.stats();
     assert!(
         merged.runs < 12 && merged.memory_bytes < 4_000,
@@ -89,25 +87,31 @@ fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
     drop(preimages);
     let again = open(&disk).unwrap();
     assert_has(&again, 399);
-    assert_eq!(again.upto(), block(399));
-    let reader = Preimages::open_read_only(Arc::new(disk.clone()), first().hash, SMALL).unwrap();
+    assert_eq!(again.upto(), Some(block(399)));
+    let reader = Preimages::open_read_only(Arc::new(disk.clone()), GENESIS, SMALL).unwrap();
     assert_has(&reader, 399);
     assert!(matches!(reader.flush(), Err(PreimagesError::ReadOnly)));
     assert!(matches!(
-        Preimages::create(Arc::new(disk.clone()), first(), SMALL),
+        Preimages::create(Arc::new(disk.clone()), GENESIS, SMALL),
         Err(PreimagesError::Store(_))
     ));
     // A copy, while the original goes on.
     let copy = FaultyDisk::new(2);
-    let upto = copy_preimages(&disk, &copy, first().hash).unwrap();
-    assert_eq!(upto, Some(block(399)));
+    assert!(copy_preimages(&disk, &copy, GENESIS).unwrap());
     add_block(&again, 400).unwrap();
     again.flush().unwrap();
     again.merge().unwrap();
     assert_has(&open(&copy).unwrap(), 399);
     assert_has(&again, 400);
+    // What a reader adds by itself it forgets when there is a later list.
+    add_block(&reader, 400).unwrap();
+    assert_has(&reader, 400);
     reader.reload().unwrap();
     assert_has(&reader, 400);
+    assert_eq!(reader.upto(), Some(block(400)));
+    let told = copy_preimages(&disk, &copy, GENESIS);
+    assert!(matches!(told, Err(PreimagesError::Exists { .. })));
+    assert_has(&open(&copy).unwrap(), 399);
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn a_walk_in_order_reads_each_page_once() {
     let options = PreimagesOptions {
         memory_bytes: 64 << 20,
     };
-    let preimages = Preimages::create(Arc::new(disk.clone()), first(), options).unwrap();
+    let preimages = Preimages::create(Arc::new(disk.clone()), GENESIS, options).unwrap();
     let count = 100_000;
     preimages.add((0..count).map(address), []).unwrap();
     preimages.flush().unwrap();
@@ -164,56 +168,72 @@ fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
             let preimages = open(&disk).unwrap();
             let durable = preimages.durable();
             assert_eq!(preimages.upto(), durable);
-            // Blocks begin at 0, as the state before them does.
-            let mut number = 0;
-            if durable != first() {
-                assert_has(&preimages, durable.number);
-                number = durable.number + 1;
-            }
+            // Block 0 stands for the state at the first block.
+            let mut number = match durable {
+                None => 0,
+                Some(durable) => {
+                    assert_has(&preimages, durable.number);
+                    durable.number + 1
+                }
+            };
             disk.lose_power_after(5 + seed * 7 % 90 + round * 13);
             for _ in 0..120 {
+                let flush = || match number % 16 {
+                    15 => preimages.flush(),
+                    _ => Ok(()),
+                };
+                let merge = || match number % 40 {
+                    39 => preimages.merge(),
+                    _ => Ok(()),
+                };
                 let done = add_block(&preimages, number)
-                    .and_then(|()| {
-                        if number % 16 == 15 {
-                            preimages.flush()
-                        } else {
-                            Ok(())
-                        }
-                    })
-                    .and_then(|()| {
-                        if number % 40 == 39 {
-                            preimages.merge()
-                        } else {
-                            Ok(())
-                        }
-                    });
-                number += 1;
+                    .and_then(|()| flush())
+                    .and_then(|()| merge());
                 if done.is_err() {
                     losses += 1;
                     break;
                 }
+                number += 1;
             }
             let acknowledged = preimages.durable();
             drop(preimages);
             disk = disk.crash();
             // The next list may count already when the disk went off while it was made durable.
             let after = open(&disk).unwrap().durable();
-            assert!(after.number >= acknowledged.number, "seed {seed}");
+            let number = |of: Option<BlockId>| of.map(|block| block.number);
+            assert!(number(after) >= number(acknowledged), "seed {seed}");
         }
     }
     assert!(losses > 70, "{losses}");
 }
 
 #[test]
+fn a_first_state_that_was_not_added_whole_is_not_taken_for_one() {
+    let disk = FaultyDisk::new(5);
+    let preimages = create(&disk);
+    // More than there is memory for: a part is in a file already.
+    preimages.add((0..10_000).map(address), []).unwrap();
+    assert!(preimages.stats().runs > 0);
+    drop(preimages);
+    let again = open(&disk).unwrap();
+    assert_eq!((again.upto(), again.durable()), (None, None));
+    again.add((0..10_000).map(address), []).unwrap();
+    again.advance(block(0));
+    again.flush().unwrap();
+    drop(again);
+    assert_eq!(open(&disk).unwrap().durable(), Some(block(0)));
+}
+
+#[test]
 fn an_operation_that_fails_costs_nothing_and_leaves_no_file() {
     for fault in [Fault::FailedWrite, Fault::FailedSync] {
-        for skipped in 1..6 {
+        for failures in 1..6 {
             let disk = FaultyDisk::new(9);
             let preimages = create(&disk);
-            add_block(&preimages, 0).unwrap();
-            disk.inject(fault, "preimages/0", skipped);
-            for number in 1..200 {
-                _ = add_block(&preimages, number);
+            disk.inject(fault, "preimages/0", failures);
+            for number in 0..200 {
+                // Whoever follows tries a block again that was not added.
+                while add_block(&preimages, number).is_err() {}
                 _ = preimages.merge();
             }
             assert_has(&preimages, 199);
@@ -230,7 +250,71 @@ fn an_operation_that_fails_costs_nothing_and_leaves_no_file() {
 }
 
 #[test]
-fn every_bad_bit_is_named_or_harmless() {
+fn memory_has_a_limit_where_nothing_can_be_written() {
+    let disk = FaultyDisk::new(6);
+    let preimages = create(&disk);
+    add_block(&preimages, 0).unwrap();
+    preimages.flush().unwrap();
+    let reader = Preimages::open_read_only(Arc::new(disk.clone()), GENESIS, SMALL).unwrap();
+    disk.inject(Fault::FailedWrite, "preimages/0", u32::MAX);
+    for of in [&preimages, &reader] {
+        let mut refused = 0;
+        for number in 1..500 {
+            refused += usize::from(add_block(of, number).is_err());
+            // Each look-up for many begins a part of its own.
+            drop(of.lookup());
+        }
+        assert!(refused > 450, "{refused}");
+        let bytes = of.stats().memory_bytes;
+        assert!(bytes < 2 * SMALL.memory_bytes, "{bytes}");
+    }
+    disk.clear_faults();
+    let next = preimages.upto().unwrap().number + 1;
+    for number in next..100 {
+        add_block(&preimages, number).unwrap();
+    }
+    assert_has(&preimages, 99);
+}
+
+#[test]
+fn an_interrupted_copy_is_made_again() {
+    let disk = FaultyDisk::new(7);
+    let preimages = create(&disk);
+    for number in 0..100 {
+        add_block(&preimages, number).unwrap();
+    }
+    preimages.flush().unwrap();
+    let mut interrupted = 0;
+    for calls in 0..60 {
+        let copy = FaultyDisk::new(8);
+        copy.fail_call_after(calls);
+        if copy_preimages(&disk, &copy, GENESIS).is_err() {
+            interrupted += 1;
+            copy.clear_faults();
+            match copy_preimages(&disk, &copy, GENESIS) {
+                Ok(is_copied) => assert!(is_copied),
+                // The call that failed was the last one: the list is there.
+                Err(error) => assert!(matches!(error, PreimagesError::Exists { .. }), "{error}"),
+            }
+        }
+        assert_has(&open(&copy).unwrap(), 99);
+    }
+    assert!(interrupted > 10, "{interrupted}");
+}
+
+#[test]
+fn a_file_with_a_strange_name_is_no_trouble() {
+    let disk = FaultyDisk::new(13);
+    drop(create(&disk));
+    for name in ["000000001.run", "99999999999999999999.run", "1.run", "x"] {
+        disk.create(&format!("preimages/{name}")).unwrap();
+    }
+    drop(open(&disk).unwrap());
+    assert_eq!(open(&disk).unwrap().stats().runs, 0);
+}
+
+#[test]
+fn every_bad_bit_is_named() {
     let disk = FaultyDisk::new(10);
     let preimages = create(&disk);
     for number in 0..80 {
@@ -252,15 +336,10 @@ fn every_bad_bit_is_named_or_harmless() {
             file.read_at(&mut byte, at as u64).unwrap();
             file.write_at(&[byte[0] ^ 4], at as u64).unwrap();
             let checked = open(&broken).and_then(|it| it.check(&mut |_| {}));
-            match checked {
-                Ok(counts) => assert_eq!(counts, (240, 321), "{name} {at}"),
-                Err(error) => {
-                    named += 1;
-                    let told = error.to_string();
-                    assert!(told.contains(&name), "{told}");
-                    assert!(told.contains("the state does not need it"), "{told}");
-                }
-            }
+            let told = checked.unwrap_err().to_string();
+            named += 1;
+            assert!(told.contains(&name), "{told}");
+            assert!(told.contains("the state does not need it"), "{told}");
         }
         for cut in [0, len / 2, len - 1] {
             let broken = disk.duplicate();
@@ -284,7 +363,7 @@ fn a_list_of_another_database_and_every_damaged_one_is_refused() {
     let empty = FaultyDisk::new(12);
     assert!(matches!(open(&empty), Err(PreimagesError::None { .. })));
     assert!(!Preimages::exist(&empty).unwrap());
-    let bytes = RunList::read(&disk, first().hash).unwrap().encode();
+    let bytes = RunList::read(&disk, GENESIS).unwrap().encode();
     for end in 0..bytes.len() {
         assert!(RunList::decode(&bytes[..end]).is_err());
     }
