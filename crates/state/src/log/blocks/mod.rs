@@ -91,17 +91,21 @@ pub(crate) struct UnfinalizedRange {
 }
 
 impl UnfinalizedRange {
-    /// The lowest height of the range.
+    /// The lowest height of the range around the base and the head in memory.
     fn lowest(&self) -> BlockNumber {
-        (self.base + 1).saturating_sub(self.heights)
+        self.lowest_below(self.base)
+    }
+
+    fn lowest_below(&self, number: BlockNumber) -> BlockNumber {
+        (number + 1).saturating_sub(self.heights)
     }
 
     /// Whether the range contains a height. What is near the head by the log stays while the head in memory
     /// goes there, however deep its way leads.
     fn has(&self, number: BlockNumber) -> bool {
         let is_between = |from: BlockNumber, head: BlockNumber| {
-            let lowest = (from + 1).saturating_sub(self.heights);
-            (lowest..=head.saturating_add(self.heights)).contains(&number)
+            let highest = head.saturating_add(self.heights);
+            (self.lowest_below(from)..=highest).contains(&number)
         };
         let target = self.target_head.map(|target| target.number);
         is_between(self.base, self.head) || target.is_some_and(|to| is_between(to, to))
