@@ -169,7 +169,7 @@ fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
             let durable = preimages.durable();
             assert_eq!(preimages.upto(), durable);
             // Block 0 stands for the state at the first block.
-            let mut number = match durable {
+            let next = match durable {
                 None => 0,
                 Some(durable) => {
                     assert_has(&preimages, durable.number);
@@ -177,7 +177,7 @@ fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
                 }
             };
             disk.lose_power_after(5 + seed * 7 % 90 + round * 13);
-            for _ in 0..120 {
+            for number in next..next + 120 {
                 let flush = || match number % 16 {
                     15 => preimages.flush(),
                     _ => Ok(()),
@@ -193,7 +193,6 @@ fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
                     losses += 1;
                     break;
                 }
-                number += 1;
             }
             let acknowledged = preimages.durable();
             drop(preimages);
