@@ -242,7 +242,8 @@ impl World {
             .apply(&first, &mut NoResolve)
             .expect("a first state");
         for (at, step) in [(0, 1), (1, 2)] {
-            let changes = (0..ACCOUNTS).map(|index| change(index, (index / step + number) % 6, at));
+            let changes = (0..ACCOUNTS)
+                .map(|index| change(index, (index / step).wrapping_add(number) % 6, at));
             let net = world.net(changes.collect());
             let layer = match at {
                 0 => &mut world.intermediate,
