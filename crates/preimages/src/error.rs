@@ -47,6 +47,15 @@ pub enum PreimagesError {
         /// The database's directory for display.
         dir: String,
     },
+    /// Those of the first state were not all added.
+    #[error(
+        "{file} is of preimages whose first state was not added whole: remove the folder `preimages` to go on \
+         without them"
+    )]
+    Unfinished {
+        /// The list of runs, for display.
+        file: String,
+    },
     /// The preimages belong to another database.
     #[error(
         "{file} belongs to the database whose first block is {found}, and this one's is {genesis}: remove the \
@@ -83,4 +92,12 @@ pub enum PreimagesError {
     /// The preimages were opened for reading alone.
     #[error("the preimages are open for reading alone")]
     ReadOnly,
+}
+
+impl PreimagesError {
+    /// Whether it is an error of the disk, which may pass.
+    #[must_use]
+    pub const fn is_of_disk(&self) -> bool {
+        matches!(self, Self::Disk(_) | Self::Store(StoreError::Disk(_)))
+    }
 }

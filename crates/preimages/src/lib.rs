@@ -9,7 +9,7 @@
 //!
 //! A run has the preimages alone, 20 bytes for an address and 32 for a slot's key, in the order of their
 //! hashes, which are computed again when they are read. A look-up reads one page of each run until one has the hash.
-//! A walk over the accounts of a state in its order reads each page once: see [`Lookup`].
+//! A walk over the accounts of a state in its order reads each page once: see [`PreimagesLookup`].
 //!
 //! A preimage is true whatever the chain is: nothing is ever taken back. What is added twice is dropped
 //! when runs are merged. The state is never in need of them: without them a dump gives hashes.
@@ -29,5 +29,5 @@ mod set;
 mod tests;
 
 pub use error::PreimagesError;
-pub use lookup::Lookup;
+pub use lookup::PreimagesLookup;
 pub use set::{Preimages, PreimagesOptions, PreimagesStats, copy_preimages};

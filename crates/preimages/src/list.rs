@@ -7,10 +7,11 @@
 //! OFFSET  SIZE    MEANING
 //! 0       8       "CamPreL", line feed
 //! 8       4       format: 1
-//! 12      32      hash of the database's first block
+//! 12      32      hash of the database's first block; zeros as long as the next field is 0
 //! 44      varint  1, or 0 if the preimages of the state at the first block are not all in runs yet
 //! then    varint  number of the newest block whose preimages are in runs; not there after 0
 //! then    32      its hash; not there after 0
+//! then    varint  number of blocks whose preimages were not added, since they had left the log
 //! then    varint  number that the next file gets
 //! then    varint  number of runs, oldest first, and of each:
 //!         varint  number of its file
@@ -57,6 +58,8 @@ pub(crate) struct RunList {
     /// The newest block whose preimages are in runs, with those of all its ancestors. `None` if those of the
     /// first state are not all there.
     pub(crate) upto: Option<BlockId>,
+    /// Number of blocks whose preimages were not added.
+    pub(crate) lost_blocks: u64,
     pub(crate) next_file: u64,
     /// Oldest first.
     pub(crate) runs: Vec<ListedRun>,
@@ -103,9 +106,10 @@ impl RunList {
         }
         let list = Self::decode(&bytes);
         let list = list.map_err(|error| damaged(error.offset as u64, error.what))?;
-        match list.genesis == genesis {
-            true => Ok(list),
-            false => Err(PreimagesError::OtherDatabase {
+        match list.upto {
+            None => Err(PreimagesError::Unfinished { file: path }),
+            Some(_) if list.genesis == genesis => Ok(list),
+            Some(_) => Err(PreimagesError::OtherDatabase {
                 file: path,
                 found: list.genesis,
                 genesis,
@@ -128,6 +132,7 @@ impl RunList {
             put_varint(&mut out, upto.number);
             out.extend_from_slice(upto.hash.as_slice());
         }
+        put_varint(&mut out, self.lost_blocks);
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.runs.len() as u64);
         for run in &self.runs {
@@ -154,6 +159,7 @@ impl RunList {
             1 => Some(BlockId::new(reader.varint()?, reader.b256()?)),
             _ => return Err(reader.error("whether the first state is complete is 0 or 1")),
         };
+        let lost_blocks = reader.varint()?;
         let next_file = reader.varint()?;
         if next_file > NEXT_FILE_MAX {
             return Err(reader.error("the number of a file is too high"));
@@ -171,6 +177,7 @@ impl RunList {
         Ok(Self {
             genesis,
             upto,
+            lost_blocks,
             next_file,
             runs,
         })

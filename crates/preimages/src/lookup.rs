@@ -1,29 +1,21 @@
 //! Looking up many preimages in the order of their hashes.
 
-use crate::{
-    PreimagesError,
-    kind::{Entry, Kind},
-    run::RunFile,
-    seen::Seen,
-};
+use crate::{PreimagesError, kind::Kind, page::ReadPage, run::RunFile, seen::Seen};
 use alloy_primitives::{Address, B256};
 use std::sync::Arc;
 
-/// A page that was read: its number, and its preimages.
-type ReadPage = (u64, Vec<Entry>);
-
 /// Looks up preimages, and keeps the newest page of each run: hashes that are asked for in ascending order cost
-/// one read for each page, as a walk over the accounts of a state asks for them. The slots of each account
-/// begin from the lowest hash again, so that those of accounts with few slots cost a read of each run. It has the
-/// preimages that were there when it was made.
-pub struct Lookup {
+/// one read for each page, as a walk over the accounts of a state asks for them. The slots of each account begin
+/// from the lowest hash again: [`PreimagesLookup::slots_of`] is for those of many accounts. It has the preimages that
+/// were there when it was made.
+pub struct PreimagesLookup {
     seen: Seen,
     /// For each run and kind the page that was read last, with its number.
-    pages: Vec<[Option<ReadPage>; 2]>,
+    pages: Vec<[Option<(u64, ReadPage)>; 2]>,
     reads: u64,
 }
 
-impl Lookup {
+impl PreimagesLookup {
     pub(crate) fn new(seen: Seen) -> Self {
         let pages = seen.runs.iter().map(|_| [None, None]).collect();
         Self {
@@ -47,9 +39,25 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// As [`Lookup::address_of`].
+    /// As [`PreimagesLookup::address_of`].
     pub fn slot_of(&mut self, hash: &B256) -> Result<Option<B256>, PreimagesError> {
         Ok(self.find(Kind::Slot, hash)?.map(B256::new))
+    }
+
+    /// The keys of slots with these hashes, as far as they are known, in the same order. Looks them up in the order of
+    /// their hashes: a page is read once for all that are in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`PreimagesLookup::address_of`].
+    pub fn slots_of(&mut self, hashes: &[B256]) -> Result<Vec<Option<B256>>, PreimagesError> {
+        let mut order: Vec<usize> = (0..hashes.len()).collect();
+        order.sort_unstable_by_key(|at| hashes[*at]);
+        let mut found = vec![None; hashes.len()];
+        for at in order {
+            found[at] = self.slot_of(&hashes[at])?;
+        }
+        Ok(found)
     }
 
     /// Number of pages that it has read.
@@ -68,9 +76,8 @@ impl Lookup {
             let run = self.seen.runs[at].clone();
             let mut next = run.page_of(kind, hash);
             while let Some(page) = next.take() {
-                let entries = self.page(at, &run, kind, page)?;
-                if let Ok(found) = entries.binary_search_by_key(hash, |entry| entry.hash) {
-                    return Ok(Some(entries[found].preimage));
+                if let Some(found) = self.page(at, &run, kind, page)?.find(hash) {
+                    return Ok(Some(found.preimage));
                 }
                 if run.may_begin_before(kind, page, hash) {
                     next = page.checked_sub(1);
@@ -86,12 +93,15 @@ impl Lookup {
         run: &Arc<RunFile>,
         kind: Kind,
         page: u64,
-    ) -> Result<&[Entry], PreimagesError> {
+    ) -> Result<&mut ReadPage, PreimagesError> {
         let kept = &mut self.pages[at][kind as usize];
-        if !matches!(kept, Some((number, _)) if *number == page) {
-            *kept = Some((page, run.read(kind, page)?));
-            self.reads += 1;
-        }
-        Ok(kept.as_ref().map_or(&[], |(_, entries)| entries))
+        let read = match kept.take() {
+            Some((number, read)) if number == page => read,
+            _ => {
+                self.reads += 1;
+                run.read(kind, page)?
+            }
+        };
+        Ok(&mut kept.insert((page, read)).1)
     }
 }

@@ -8,6 +8,8 @@
 //! ```
 
 use crate::kind::{Entry, Kind};
+use alloy_primitives::{B256, keccak256};
+use std::cmp::Ordering;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -25,20 +27,65 @@ pub(crate) fn finish_page(bytes: &mut Vec<u8>, identity: u64, page: u64) {
     bytes.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// The `count` preimages of a page, with their hashes. `None` if these are not the bytes that were written.
-pub(crate) fn decode_page(
-    bytes: &[u8],
+/// A page that was read, whose bytes are those that were written.
+pub(crate) struct ReadPage {
+    bytes: Vec<u8>,
     kind: Kind,
-    count: usize,
-    identity: u64,
-    page: u64,
-) -> Option<Vec<Entry>> {
-    let (summed, sum) = bytes.split_last_chunk::<8>()?;
-    if xxh3_64_with_seed(summed, seed_of(identity, page)).to_le_bytes() != *sum {
-        return None;
+    /// Of each preimage, once it was computed.
+    hashes: Vec<Option<B256>>,
+}
+
+impl ReadPage {
+    /// The page of `bytes`, which has `count` preimages. `None` if these are not the bytes that were written.
+    pub(crate) fn of(
+        bytes: Vec<u8>,
+        kind: Kind,
+        count: usize,
+        identity: u64,
+        page: u64,
+    ) -> Option<Self> {
+        let (summed, sum) = bytes.split_last_chunk::<8>()?;
+        if xxh3_64_with_seed(summed, seed_of(identity, page)).to_le_bytes() != *sum {
+            return None;
+        }
+        let hashes = vec![None; count];
+        Some(Self {
+            bytes,
+            kind,
+            hashes,
+        })
     }
-    let all = summed.chunks_exact(kind.bytes()).take(count);
-    Some(all.map(Entry::of).collect())
+
+    fn preimage(&self, at: usize) -> &[u8] {
+        &self.bytes[at * self.kind.bytes()..][..self.kind.bytes()]
+    }
+
+    fn hash(&mut self, at: usize) -> B256 {
+        let hash = self.hashes[at].unwrap_or_else(|| keccak256(self.preimage(at)));
+        self.hashes[at] = Some(hash);
+        hash
+    }
+
+    /// The preimage of `hash`, if it is here. Computes the hashes that it compares, each once: a few for one look-up,
+    /// and not more than all for many in order.
+    pub(crate) fn find(&mut self, hash: &B256) -> Option<Entry> {
+        let (mut low, mut high) = (0, self.hashes.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.hash(middle).cmp(hash) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(Entry::of(self.preimage(middle))),
+            }
+        }
+        None
+    }
+
+    /// All preimages, with their hashes.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let all = (0..self.hashes.len()).map(|at| Entry::of(self.preimage(at)));
+        all.collect()
+    }
 }
 
 /// A page in another place, or of another run, is not taken for this one.

@@ -24,7 +24,7 @@
 use crate::{
     PreimagesError,
     kind::{Entry, Kind, prefix_of},
-    page::{PAGE_BYTES, decode_page, entries_per_page, finish_page},
+    page::{PAGE_BYTES, ReadPage, entries_per_page, finish_page},
 };
 use alloy_primitives::B256;
 use cambium_disk::{Access, Disk, DiskFile, whole_blocks};
@@ -207,8 +207,8 @@ impl RunFile {
         page > 0 && self.fences[at] == prefix_of(hash)
     }
 
-    /// Reads the preimages of a page of a kind, with their hashes, sorted by these.
-    pub(crate) fn read(&self, kind: Kind, page: u64) -> Result<Vec<Entry>, PreimagesError> {
+    /// Reads a page of a kind.
+    pub(crate) fn read(&self, kind: Kind, page: u64) -> Result<ReadPage, PreimagesError> {
         let number = self.trailer.first_page(kind) + page;
         let offset = number * PAGE_BYTES as u64;
         let mut bytes = vec![0; PAGE_BYTES];
@@ -216,9 +216,14 @@ impl RunFile {
         let per_page = entries_per_page(kind);
         let left = self.entries(kind) - page * per_page as u64;
         let count = left.min(per_page as u64) as usize;
-        let entries = decode_page(&bytes, kind, count, self.trailer.identity, number);
-        let entries = entries
-            .ok_or_else(|| self.damaged(kind, page, "the checksum of a page does not match"))?;
+        let read = ReadPage::of(bytes, kind, count, self.trailer.identity, number);
+        read.ok_or_else(|| self.damaged(kind, page, "the checksum of a page does not match"))
+    }
+
+    /// Reads the preimages of a page of a kind, with their hashes, sorted by these.
+    fn read_sorted(&self, kind: Kind, page: u64) -> Result<Vec<Entry>, PreimagesError> {
+        let entries = self.read(kind, page)?.entries();
+        let number = self.trailer.first_page(kind) + page;
         let is_sorted = entries.windows(2).all(|two| two[0].hash < two[1].hash);
         let begins = entries.first().map(Entry::prefix);
         if !is_sorted || begins != self.fences.get(number as usize).copied() {
@@ -273,7 +278,7 @@ impl Cursor {
         let before = self.entry;
         self.entry = self.entries.next();
         if self.entry.is_none() && self.next < self.run.pages(self.kind) {
-            self.entries = self.run.read(self.kind, self.next)?.into_iter();
+            self.entries = self.run.read_sorted(self.kind, self.next)?.into_iter();
             self.entry = self.entries.next();
             if self.entry <= before {
                 return Err(self.run.unsorted(self.kind, self.next));

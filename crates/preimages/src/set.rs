@@ -1,7 +1,7 @@
 //! The preimages of a database: what is in memory, and the runs in files.
 
 use crate::{
-    Lookup, PreimagesError,
+    PreimagesError, PreimagesLookup,
     kind::{Entry, Kind},
     list::{DIR, ListedRun, RUN_LIST, RunList, file_of, run_name},
     merge::Merged,
@@ -54,14 +54,19 @@ pub struct PreimagesStats {
     pub file_bytes: u64,
     /// Memory in bytes: of what is not in files yet, and of the first hashes of pages.
     pub memory_bytes: u64,
+    /// Number of blocks whose preimages were not added: see [`Preimages::skip`].
+    pub lost_blocks: u64,
 }
 
 struct State {
     seen: Seen,
     /// What is added to. No look-up has it.
     open: Recent,
-    /// All preimages of the blocks up to this one were added.
+    /// Hash of the database's first block, once it is known.
+    genesis: Option<B256>,
+    /// All preimages of the blocks up to this one were added, but for those of `lost_blocks`.
     upto: Option<BlockId>,
+    lost_blocks: u64,
 }
 
 impl State {
@@ -101,19 +106,15 @@ struct Inner {
 }
 
 impl Preimages {
-    /// Makes the preimages of the database whose first block has the hash `genesis`, without any. Those of the
-    /// state at that block are to be added next, and then [`Preimages::advance`] to be called with it: until
-    /// that is in files, [`Preimages::durable`] is `None`.
+    /// Makes the preimages of a new database, without any. Those of the state at its first block are to be added
+    /// next, and then [`Preimages::advance`] to be called with it: until that is in files, [`Preimages::durable`]
+    /// is `None`, and they can't be opened.
     ///
     /// # Errors
     ///
     /// [`PreimagesError::Exists`] if there are some already, [`PreimagesError::Store`] if another process
     /// holds the lock, and errors of the disk.
-    pub fn create(
-        disk: Arc<dyn Disk>,
-        genesis: B256,
-        options: PreimagesOptions,
-    ) -> Result<Self, PreimagesError> {
+    pub fn create(disk: Arc<dyn Disk>, options: PreimagesOptions) -> Result<Self, PreimagesError> {
         disk.create_dir(DIR)?;
         disk.sync_dir("")?;
         let lock = RUN_LIST.lock(&*disk)?;
@@ -122,8 +123,9 @@ impl Preimages {
             return Err(PreimagesError::Exists { dir });
         }
         let list = RunList {
-            genesis,
+            genesis: B256::ZERO,
             upto: None,
+            lost_blocks: 0,
             next_file: 1,
             runs: Vec::new(),
         };
@@ -131,6 +133,20 @@ impl Preimages {
         remove_leftovers(&*disk, &list)?;
         list.write(&*disk)?;
         Ok(Self::assemble(disk, options, list, Vec::new(), Some(lock)))
+    }
+
+    /// Removes all preimages from a disk that has no database: those of one that was not made whole.
+    ///
+    /// # Errors
+    ///
+    /// [`PreimagesError::Store`] if another process holds the lock, and errors of the disk.
+    pub fn remove(disk: &dyn Disk) -> Result<(), PreimagesError> {
+        if !RunList::exists(disk)? {
+            return Ok(());
+        }
+        let _lock = RUN_LIST.lock(disk)?;
+        disk.remove(RUN_LIST.name)?;
+        Ok(RUN_LIST.remove_leftovers(disk, |name| file_of(name).is_some())?)
     }
 
     /// Whether a database has preimages.
@@ -194,7 +210,9 @@ impl Preimages {
                 recent: Vec::new(),
             },
             open: Recent::default(),
+            genesis: list.upto.map(|_| list.genesis),
             upto: list.upto,
+            lost_blocks: list.lost_blocks,
         };
         Self {
             inner: Arc::new(Inner {
@@ -232,12 +250,13 @@ impl Preimages {
         };
         state.open = Recent::default();
         state.upto = list.upto;
+        state.lost_blocks = list.lost_blocks;
         *kept = list;
         Ok(())
     }
 
-    /// All preimages of the blocks up to this one were added, since the database began. `None` if those of the
-    /// state at its first block were not all added.
+    /// All preimages of the blocks up to this one were added, since the database began, but for those of
+    /// [`PreimagesStats::lost_blocks`]. `None` if those of the state at its first block were not all added.
     #[must_use]
     pub fn upto(&self) -> Option<BlockId> {
         self.inner.state.read().upto
@@ -287,9 +306,19 @@ impl Preimages {
         }
     }
 
-    /// Notes that all preimages of the blocks up to `block` were added.
+    /// Notes that all preimages of the blocks up to `block` were added. The first time, that is the first block of
+    /// the database.
     pub fn advance(&self, block: BlockId) {
-        self.inner.state.write().upto = Some(block);
+        self.skip(0, block);
+    }
+
+    /// Notes the same as [`Preimages::advance`], but that those of `lost_blocks` more blocks were not added and will
+    /// not be: they had left the log.
+    pub fn skip(&self, lost_blocks: u64, block: BlockId) {
+        let mut state = self.inner.state.write();
+        state.genesis.get_or_insert(block.hash);
+        state.upto = Some(block);
+        state.lost_blocks = state.lost_blocks.saturating_add(lost_blocks);
     }
 
     /// Writes what is in memory to a file, and up to which block all are there. Durable on return.
@@ -301,17 +330,25 @@ impl Preimages {
     pub fn flush(&self) -> Result<(), PreimagesError> {
         self.check_writable()?;
         let mut kept = self.inner.list.lock();
-        let (recent, upto) = {
+        let (recent, genesis, upto, lost_blocks) = {
             let mut state = self.inner.state.write();
             state.close();
-            (state.seen.recent.clone(), state.upto)
+            let genesis = state.genesis.unwrap_or_default();
+            (
+                state.seen.recent.clone(),
+                genesis,
+                state.upto,
+                state.lost_blocks,
+            )
         };
         if recent.is_empty() {
-            return match kept.upto == upto {
+            return match (kept.upto, kept.lost_blocks) == (upto, lost_blocks) {
                 true => Ok(()),
                 false => {
                     let list = RunList {
+                        genesis,
                         upto,
+                        lost_blocks,
                         ..kept.clone()
                     };
                     self.replace_list(&mut kept, list)
@@ -343,7 +380,9 @@ impl Preimages {
         });
         let run = self.or_removed(written, listed)?;
         let mut list = RunList {
+            genesis,
             upto,
+            lost_blocks,
             ..kept.clone()
         };
         list.runs.push(listed);
@@ -468,10 +507,10 @@ impl Preimages {
 
     /// Makes ready to look up many preimages, in the order of their hashes if that is possible.
     #[must_use]
-    pub fn lookup(&self) -> Lookup {
+    pub fn lookup(&self) -> PreimagesLookup {
         let mut state = self.inner.state.write();
         state.close();
-        Lookup::new(state.seen.clone())
+        PreimagesLookup::new(state.seen.clone())
     }
 
     /// The address with that hash, if it is known.
@@ -499,10 +538,10 @@ impl Preimages {
     }
 
     /// The preimage in what is added to, or where to look for it otherwise.
-    fn find_open(&self, kind: Kind, hash: &B256) -> Result<[u8; 32], Lookup> {
+    fn find_open(&self, kind: Kind, hash: &B256) -> Result<[u8; 32], PreimagesLookup> {
         let state = self.inner.state.read();
         let found = state.open.get(kind, hash);
-        found.ok_or_else(|| Lookup::new(state.seen.clone()))
+        found.ok_or_else(|| PreimagesLookup::new(state.seen.clone()))
     }
 
     /// Counts preimages and what they take.
@@ -525,6 +564,7 @@ impl Preimages {
             runs: state.seen.runs.len() as u64,
             file_bytes: state.seen.runs.iter().map(|run| run.file_bytes()).sum(),
             memory_bytes: fences + state.added_bytes(),
+            lost_blocks: state.lost_blocks,
         }
     }
 

@@ -11,7 +11,9 @@ const SMALL: PreimagesOptions = PreimagesOptions {
     memory_bytes: 40 * 112,
 };
 
-const GENESIS: B256 = B256::repeat_byte(7);
+fn genesis() -> B256 {
+    block(0).hash
+}
 
 fn block(number: u64) -> BlockId {
     BlockId::new(number, keccak256(number.to_be_bytes()))
@@ -26,11 +28,19 @@ fn slot(n: u64) -> B256 {
 }
 
 fn create(disk: &FaultyDisk) -> Preimages {
-    Preimages::create(Arc::new(disk.clone()), GENESIS, SMALL).unwrap()
+    Preimages::create(Arc::new(disk.clone()), SMALL).unwrap()
+}
+
+/// Those of the first state are in a run.
+fn create_with_first_state(disk: &FaultyDisk) -> Preimages {
+    let preimages = create(disk);
+    add_block(&preimages, 0).unwrap();
+    preimages.flush().unwrap();
+    preimages
 }
 
 fn open(disk: &FaultyDisk) -> Result<Preimages, PreimagesError> {
-    Preimages::open(Arc::new(disk.clone()), GENESIS, SMALL)
+    Preimages::open(Arc::new(disk.clone()), genesis(), SMALL)
 }
 
 /// Adds the preimages of a block: three new addresses and five keys of slots, of which some are known.
@@ -88,16 +98,16 @@ fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
     let again = open(&disk).unwrap();
     assert_has(&again, 399);
     assert_eq!(again.upto(), Some(block(399)));
-    let reader = Preimages::open_read_only(Arc::new(disk.clone()), GENESIS, SMALL).unwrap();
+    let reader = Preimages::open_read_only(Arc::new(disk.clone()), genesis(), SMALL).unwrap();
     assert_has(&reader, 399);
     assert!(matches!(reader.flush(), Err(PreimagesError::ReadOnly)));
     assert!(matches!(
-        Preimages::create(Arc::new(disk.clone()), GENESIS, SMALL),
+        Preimages::create(Arc::new(disk.clone()), SMALL),
         Err(PreimagesError::Store(_))
     ));
     // A copy, while the original goes on.
     let copy = FaultyDisk::new(2);
-    assert!(copy_preimages(&disk, &copy, GENESIS).unwrap());
+    assert!(copy_preimages(&disk, &copy, genesis()).unwrap());
     add_block(&again, 400).unwrap();
     again.flush().unwrap();
     again.merge().unwrap();
@@ -109,7 +119,7 @@ fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
     reader.reload().unwrap();
     assert_has(&reader, 400);
     assert_eq!(reader.upto(), Some(block(400)));
-    let told = copy_preimages(&disk, &copy, GENESIS);
+    let told = copy_preimages(&disk, &copy, genesis());
     assert!(matches!(told, Err(PreimagesError::Exists { .. })));
     assert_has(&open(&copy).unwrap(), 399);
 }
@@ -120,7 +130,7 @@ fn a_walk_in_order_reads_each_page_once() {
     let options = PreimagesOptions {
         memory_bytes: 64 << 20,
     };
-    let preimages = Preimages::create(Arc::new(disk.clone()), GENESIS, options).unwrap();
+    let preimages = Preimages::create(Arc::new(disk.clone()), options).unwrap();
     let count = 100_000;
     preimages.add((0..count).map(address), []).unwrap();
     preimages.flush().unwrap();
@@ -163,19 +173,15 @@ fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
     let mut losses = 0;
     for seed in 0..40 {
         let mut disk = FaultyDisk::new(seed);
-        drop(create(&disk));
+        drop(create_with_first_state(&disk));
         for round in 0..4 {
             let preimages = open(&disk).unwrap();
             let durable = preimages.durable();
             assert_eq!(preimages.upto(), durable);
             // Block 0 stands for the state at the first block.
-            let next = match durable {
-                None => 0,
-                Some(durable) => {
-                    assert_has(&preimages, durable.number);
-                    durable.number + 1
-                }
-            };
+            let durable = durable.unwrap().number;
+            assert_has(&preimages, durable);
+            let next = durable + 1;
             disk.lose_power_after(5 + seed * 7 % 90 + round * 13);
             for number in next..next + 120 {
                 let flush = || match number % 16 {
@@ -213,9 +219,15 @@ fn a_first_state_that_was_not_added_whole_is_not_taken_for_one() {
     // More than there is memory for: a part is in a file already.
     preimages.add((0..10_000).map(address), []).unwrap();
     assert!(preimages.stats().runs > 0);
+    assert_eq!((preimages.upto(), preimages.durable()), (None, None));
+    preimages.flush().unwrap();
     drop(preimages);
-    let again = open(&disk).unwrap();
-    assert_eq!((again.upto(), again.durable()), (None, None));
+    let told = open(&disk).map(drop);
+    assert!(matches!(told, Err(PreimagesError::Unfinished { .. })));
+    Preimages::remove(&disk).unwrap();
+    assert!(!Preimages::exist(&disk).unwrap());
+    assert!(!disk.files().iter().any(|name| name.ends_with(".run")));
+    let again = create(&disk);
     again.add((0..10_000).map(address), []).unwrap();
     again.advance(block(0));
     again.flush().unwrap();
@@ -249,12 +261,29 @@ fn an_operation_that_fails_costs_nothing_and_leaves_no_file() {
 }
 
 #[test]
+fn blocks_that_were_not_added_are_counted_for_good() {
+    let disk = FaultyDisk::new(14);
+    let preimages = create_with_first_state(&disk);
+    preimages.skip(3, block(3));
+    preimages.flush().unwrap();
+    add_block(&preimages, 4).unwrap();
+    preimages.skip(2, block(6));
+    preimages.flush().unwrap();
+    drop(preimages);
+    let again = open(&disk).unwrap();
+    assert_eq!(
+        (again.upto(), again.stats().lost_blocks),
+        (Some(block(6)), 5)
+    );
+}
+
+#[test]
 fn memory_has_a_limit_where_nothing_can_be_written() {
     let disk = FaultyDisk::new(6);
     let preimages = create(&disk);
     add_block(&preimages, 0).unwrap();
     preimages.flush().unwrap();
-    let reader = Preimages::open_read_only(Arc::new(disk.clone()), GENESIS, SMALL).unwrap();
+    let reader = Preimages::open_read_only(Arc::new(disk.clone()), genesis(), SMALL).unwrap();
     disk.inject(Fault::FailedWrite, "preimages/0", u32::MAX);
     for of in [&preimages, &reader] {
         let mut refused = 0;
@@ -287,10 +316,10 @@ fn an_interrupted_copy_is_made_again() {
     for calls in 0..60 {
         let copy = FaultyDisk::new(8);
         copy.fail_call_after(calls);
-        if copy_preimages(&disk, &copy, GENESIS).is_err() {
+        if copy_preimages(&disk, &copy, genesis()).is_err() {
             interrupted += 1;
             copy.clear_faults();
-            match copy_preimages(&disk, &copy, GENESIS) {
+            match copy_preimages(&disk, &copy, genesis()) {
                 Ok(is_copied) => assert!(is_copied),
                 // The call that failed was the last one: the list is there.
                 Err(error) => assert!(matches!(error, PreimagesError::Exists { .. }), "{error}"),
@@ -304,12 +333,12 @@ fn an_interrupted_copy_is_made_again() {
 #[test]
 fn a_file_with_a_strange_name_is_no_trouble() {
     let disk = FaultyDisk::new(13);
-    drop(create(&disk));
+    drop(create_with_first_state(&disk));
     for name in ["000000001.run", "99999999999999999999.run", "1.run", "x"] {
         disk.create(&format!("preimages/{name}")).unwrap();
     }
     drop(open(&disk).unwrap());
-    assert_eq!(open(&disk).unwrap().stats().runs, 0);
+    assert_eq!(open(&disk).unwrap().stats().runs, 1);
 }
 
 #[test]
@@ -356,13 +385,13 @@ fn every_bad_bit_is_named() {
 #[test]
 fn a_list_of_another_database_and_every_damaged_one_is_refused() {
     let disk = FaultyDisk::new(11);
-    drop(create(&disk));
+    drop(create_with_first_state(&disk));
     let other = Preimages::open(Arc::new(disk.clone()), B256::ZERO, SMALL);
     assert!(matches!(other, Err(PreimagesError::OtherDatabase { .. })));
     let empty = FaultyDisk::new(12);
     assert!(matches!(open(&empty), Err(PreimagesError::None { .. })));
     assert!(!Preimages::exist(&empty).unwrap());
-    let bytes = RunList::read(&disk, GENESIS).unwrap().encode();
+    let bytes = RunList::read(&disk, genesis()).unwrap().encode();
     for end in 0..bytes.len() {
         assert!(RunList::decode(&bytes[..end]).is_err());
     }
