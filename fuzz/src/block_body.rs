@@ -6,7 +6,7 @@ use cambium_index::StoredBody;
 /// Decodes the input as a body, and takes its block and its receipts apart.
 ///
 /// What decodes is encoded to the same bytes. Transactions are parts of the block, in their order, and receipts
-/// are decompressed to no more than they can be.
+/// and preimages are decompressed to no more than they can be.
 pub fn block_body(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let Ok(body) = StoredBody::decode(&bytes) else {
@@ -17,9 +17,15 @@ pub fn block_body(bytes: &[u8]) {
         rlp,
         access_list,
         receipts,
+        preimages,
     } = &body;
-    let packed = receipts.as_ref().map(|packed| &packed[..]);
-    let again = StoredBody::encode(*total_difficulty, rlp, access_list, packed);
+    let again = StoredBody::encode(
+        *total_difficulty,
+        rlp,
+        access_list,
+        receipts.as_ref().map(AsRef::as_ref),
+        preimages.as_ref().map(AsRef::as_ref),
+    );
     assert_eq!(again, bytes, "another encoding of the same body");
     if let Ok(transactions) = body.transactions() {
         let sum: usize = transactions
@@ -34,5 +40,9 @@ pub fn block_body(bytes: &[u8]) {
     if let Ok(Some(unpacked)) = body.receipts_rlp() {
         let packed = receipts.as_ref().map_or(0, |receipts| receipts.len());
         assert!(unpacked.len() <= 64 * packed);
+    }
+    if let Ok(Some(unpacked)) = body.preimages() {
+        let packed = preimages.as_ref().map_or(0, |preimages| preimages.len());
+        assert!(20 * unpacked.addresses.len() + 32 * unpacked.slots.len() <= 64 * packed);
     }
 }

@@ -35,6 +35,7 @@ mod log;
 mod changes;
 mod block_record;
 mod block_body;
+mod preimages;
 mod access_list;
 mod files;
 mod proof;
@@ -58,6 +59,7 @@ pub use index::index;
 pub use layered_proof::layered_proof;
 pub use log::log;
 pub use page::page;
+pub use preimages::preimages;
 pub use proof::proof;
 pub use seeds::seeds;
 pub use stateless::stateless;
@@ -91,6 +93,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("block_record", block_record, 48 * MIB, 512),
     // Receipts are compressed.
     Target::new("block_body", block_body, 256 * KIB, 512),
+    // Pages of runs are merged in memory, and a run that is written has buffers.
+    Target::new("preimages", preimages, 4 * MIB, 512),
     Target::new("changes", changes, 64 * KIB, 512),
     Target::new("access_list", access_list, 64 * KIB, 512),
     // Blocks may have 64 MiB, and compress to very little.

@@ -15,7 +15,7 @@ use alloy_consensus::{BlockBody, EMPTY_OMMER_ROOT_HASH, Header};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{Block, Transaction};
 use cambium_disk::FaultyDisk;
-use cambium_index::{StoredBody, pack_receipts};
+use cambium_index::{BlockPreimages, StoredBody, pack_receipts};
 use cambium_primitives::{
     AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
     BalanceChange, BlockAccessIndex, Changes, CodeChange, NonceChange, Path, PreStateValues,
@@ -37,6 +37,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "log" => logs(),
         "block_record" => block_records(),
         "block_body" => block_bodies(),
+        "preimages" => preimages(),
         "changes" => changes(),
         "access_list" => access_lists(),
         "block_file" => block_files(),
@@ -374,14 +375,47 @@ fn block_bodies() -> Seeds {
     let transactions = list(&[&list(&[&[7], &[8]]), &[0x83, 2, 0xc1, 5]]);
     let block = list(&[&list(&[&[0x80]]), &transactions, &[0xc0]]);
     let receipts = pack_receipts(&list(&[&list(&[&[1], &[9], &[0x80], &[0xc0]])]));
-    let body = |access_list: &[u8], receipts: Option<&[u8]>| {
-        StoredBody::encode(U256::from(5), &block, access_list, receipts).to_vec()
+    let preimages = BlockPreimages {
+        addresses: vec![Address::repeat_byte(1)],
+        slots: vec![B256::repeat_byte(2)],
     };
+    let preimages = preimages.pack();
+    let body = |access_list: &[u8], receipts: Option<&[u8]>, preimages: Option<&[u8]>| {
+        StoredBody::encode(U256::from(5), &block, access_list, receipts, preimages).to_vec()
+    };
+    let (one, receipts, preimages) = (list(&[&[1]]), Some(&receipts[..]), Some(&preimages[..]));
     vec![
-        ("plain", body(&[], None)),
-        ("with_list", body(&list(&[&[1]]), None)),
-        ("with_receipts", body(&[], Some(&receipts))),
-        ("with_both", body(&list(&[&[1]]), Some(&receipts))),
+        ("plain", body(&[], None, None)),
+        ("with_list", body(&one, None, None)),
+        ("with_receipts", body(&[], receipts, None)),
+        ("with_both", body(&one, receipts, None)),
+        ("with_preimages", body(&[], None, preimages)),
+        ("with_all", body(&one, receipts, preimages)),
+    ]
+}
+
+fn preimages() -> Seeds {
+    let seed = |how: u8, edits: &[(u8, u8, u16, &[u8])]| {
+        let mut out = Output::default();
+        out.u8(how);
+        for (file, how, offset, piece) in edits {
+            out.u8(*file).u8(*how).u16(*offset).piece(piece);
+        }
+        out.0
+    };
+    // Files by name: two runs, and the list.
+    vec![
+        ("whole", seed(0, &[])),
+        ("bad_bit", seed(1, &[(0, 0, 100, &[9])])),
+        ("other_address", seed(0, &[(0, 0, 100, &[9])])),
+        ("fence", seed(0, &[(1, 0, 5 * 4096 + 8, &[1, 2])])),
+        ("fewer", seed(0, &[(0, 4, 4096 - 24, &[10])])),
+        ("more", seed(0, &[(0, 4, 4096 - 30, &[1, 1])])),
+        ("identity", seed(0, &[(0, 4, 4096 - 16, &[1])])),
+        ("cut", seed(0, &[(1, 6, 4096, &[])])),
+        ("list", seed(0, &[(2, 0, 44, &[1, 9])])),
+        ("no_first_state", seed(0, &[(2, 0, 44, &[0])])),
+        ("longer_list", seed(0, &[(2, 3, 0, &[0; 9])])),
     ]
 }
 

@@ -80,6 +80,7 @@
 //! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`] |
 //! | follow the chain: committed, reverted and finalized blocks with their changes | [`Db::subscribe`] |
 //! | find blocks, transactions, receipts and logs | [`Chain::with_index`], [`ChainIndex`] |
+//! | know addresses and slots, not their hashes alone | [`InitOptions::preimages`], [`Chain::preimages`] |
 //! | read beside a process that writes | [`ChainReader`] |
 //! | verify without a database | [`verify_account_proof`], [`BlockWitness::execute`] |
 //! | keep keys and values under a root | [`kv`] |
@@ -109,9 +110,9 @@ pub use cambium_chain::{
     ClaimedChanges, DryRun, DryRunError, DumpProgress, DumpSummary, EvmSession, ExecutedBlock,
     ExecutionCounts, ExecutionError, Executor, ExecutorKind, FileError, FileKind, FilePosition,
     Fork, FoundLog, FoundReceipt, FoundTransaction, Genesis, GenesisAccount, GenesisError,
-    GenesisPart, HeaderError, Hooks, ImportProgress, ImportSummary, InitProgress, InputFile,
-    InsertedBlock, LayeredWitness, ManyRead, NoSpread, OPTIMISTIC_THREADS_MIN, Outcome, Pool,
-    PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER, RawBlock, Receipt, RootAfter, Rules,
+    GenesisPart, HeaderError, Hooks, ImportProgress, ImportSummary, InitOptions, InitProgress,
+    InputFile, InsertedBlock, LayeredWitness, ManyRead, NoSpread, OPTIMISTIC_THREADS_MIN, Outcome,
+    Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER, RawBlock, Receipt, RootAfter, Rules,
     SLOT_READER, STATELESS_GAS_LIMIT_MAX, SignatureError, Spread, StateRead, StatelessError,
     StatelessReport, StatelessRules, TOKEN, Timed, Timings, Transaction, TransactionFault,
     VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams,
@@ -126,9 +127,12 @@ pub use cambium_history::{
     HistoryStats, HistoryView, WholeNodes, backup_with_history,
 };
 pub use cambium_index::{
-    ChainIndex, CheckedIndex, FoundHash, IndexCopy, IndexError, IndexFollower, IndexOptions,
-    IndexProgress, IndexStats, IndexedBlock, LogBlocks, LogFilter, ReceiptsOf, StoredBody,
-    StoredBodyError, copy_index, pack_receipts,
+    BlockPreimages, ChainIndex, CheckedIndex, FoundHash, IndexCopy, IndexError, IndexFollower,
+    IndexOptions, IndexProgress, IndexStats, IndexedBlock, LogBlocks, LogFilter, ReceiptsOf,
+    StoredBody, StoredBodyError, copy_index, pack_receipts,
+};
+pub use cambium_preimages::{
+    Preimages, PreimagesError, PreimagesLookup, PreimagesOptions, PreimagesStats, copy_preimages,
 };
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
@@ -159,3 +163,8 @@ pub use reader::{ChainReader, existing_disk};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles the example there.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/PREIMAGES.md")]
+struct PreimagesExample;

@@ -189,3 +189,21 @@ fn a_damaged_index_is_named_and_the_rest_goes_on_without_it() {
     ask(&db, &["index", "build"]);
     ask(&db, &["index", "check"]);
 }
+
+#[test]
+fn logs_of_a_loaded_database_are_searched_after_its_first_block() {
+    let fixture = Fixture::generate(100, 20, 4);
+    let (db, loaded) = (fixture.db(), fixture.path("loaded"));
+    import(&fixture, &db, &["--index"]).done();
+    let (dump, rest) = (fixture.path("dump.json"), fixture.path("rest.rlp"));
+    cambium!("db", "dump", &dump, "--block", "10", "-d", &db).done();
+    cambium!("db", "load", &dump, "-d", &loaded).done();
+    cambium!("export", &rest, "--from", "11", "-d", &db).done();
+    cambium!("import", "--index", "-d", &loaded, &rest).done();
+    let found = cambium!("logs", "--json", "-d", &loaded).done();
+    assert!(found.stderr.contains("block 10 "), "{}", found.stderr);
+    let expected = ask(&db, &["logs", "--from", "11"]);
+    assert_eq!(found.json(), expected);
+    // Asked for, it is named.
+    cambium!("logs", "--from", "10", "-d", &loaded).fails(1, &["block 10 ", "receipts"]);
+}

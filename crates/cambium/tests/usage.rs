@@ -429,22 +429,22 @@ fn empty_files_are_named_with_what_was_expected() {
     expects(
         cambium!("verify", &empty, "--root", root),
         1,
-        "account proof was expected",
+        "an account proof was expected",
     );
     expects(
         cambium!("verify-range", &empty, "--root", root),
         1,
-        "proof of a range was expected",
+        "a proof of a range was expected",
     );
     expects(
         cambium!("kv", "verify", &empty, "--root", root),
         1,
-        "proof of entries was expected",
+        "a proof of entries was expected",
     );
     expects(
         cambium!("stateless", &empty, "--chain", "mainnet"),
         1,
-        "witness was expected",
+        "a witness was expected",
     );
     let none = fixture.path("none");
     expects(

@@ -3,12 +3,14 @@
 use crate::{
     Block, ChainError, ChainSpec,
     error::unreadable_spec,
+    preimages::KeptPreimages,
     stored::{KnownBlock, StoredBlock},
 };
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_evm::BlockExecutor;
 use cambium_index::{ChainIndex, IndexError};
+use cambium_preimages::Preimages;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{BlockMeta, Db, Disk, Options, Recovery, StateError};
 use std::{
@@ -42,14 +44,16 @@ pub struct Chain {
     read_ahead: usize,
     receipts: bool,
     index: Option<ChainIndex>,
+    preimages: Option<KeptPreimages>,
     recent: Mutex<Recent>,
     /// Held while a block is inserted.
     pub(crate) inserting: Mutex<()>,
 }
 
 impl Chain {
-    pub(crate) fn new(db: Db, spec: ChainSpec) -> Self {
-        Self {
+    pub(crate) fn new(db: Db, spec: ChainSpec) -> Result<Self, ChainError> {
+        let preimages = KeptPreimages::of(&db)?;
+        Ok(Self {
             db,
             spec,
             executor: BlockExecutor::default(),
@@ -58,9 +62,10 @@ impl Chain {
             read_ahead: READ_AHEAD_DEFAULT,
             receipts: false,
             index: None,
+            preimages,
             recent: Mutex::default(),
             inserting: Mutex::default(),
-        }
+        })
     }
 
     /// Opens the database on `disk`.
@@ -78,11 +83,11 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`ChainError::NoRules`] if the database is not a chain's, and [`ChainError::Unreadable`] if its fork
-    /// rules can't be decoded.
+    /// [`ChainError::NoRules`] if the database is not a chain's, [`ChainError::Unreadable`] if its fork
+    /// rules can't be decoded, and [`ChainError::Preimages`] if the disk fails.
     pub fn of(db: Db) -> Result<Self, ChainError> {
         let spec = Self::rules_of(&db)?.ok_or(ChainError::NoRules)?;
-        Ok(Self::new(db, spec))
+        Self::new(db, spec)
     }
 
     /// The fork rules in a database. A database made with [`Db`] alone has none.
@@ -94,6 +99,21 @@ impl Chain {
         let read = |json| serde_json::from_slice(json);
         let spec = db.property(SPEC).map(read).transpose();
         spec.map_err(|error| unreadable_spec(error.to_string()))
+    }
+
+    /// Writes the preimages that are in memory to a file, if the chain keeps any, waits for merges that are under
+    /// way, and closes the database: its directory can be opened again at once. Dropping the chain closes it, too, once
+    /// its merges have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::StillUsed`] if there are other handles or views of the database, which is closed when the last
+    /// of them is dropped. Any other error reports an earlier failure, and the database is closed.
+    pub fn close(self) -> Result<(), ChainError> {
+        let Self { db, preimages, .. } = self;
+        let ended = preimages.map_or(Ok(()), |mut preimages| preimages.end());
+        db.close()?;
+        ended
     }
 
     /// The state engine.
@@ -158,6 +178,24 @@ impl Chain {
     /// The index, if there is one.
     pub const fn index(&self) -> Option<&ChainIndex> {
         self.index.as_ref()
+    }
+
+    /// Whether the chain keeps the addresses and the keys of slots behind the hashes in its state: those of the
+    /// first state ([`InitOptions::preimages`](crate::InitOptions)), and what each block creates. A thread adds those
+    /// of new blocks while the chain is open for writing.
+    pub const fn keeps_preimages(&self) -> bool {
+        self.preimages.is_some()
+    }
+
+    /// The preimages, with those of all blocks up to the head. `None` if the chain keeps none.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Preimages`] names the file that is damaged or missing, or says that another process has
+    /// them; and errors of the block log.
+    pub fn preimages(&self) -> Result<Option<Preimages>, ChainError> {
+        let kept = self.preimages.as_ref();
+        kept.map(KeptPreimages::up_to_head).transpose()
     }
 
     /// Whether blocks are stored with their receipts.

@@ -5,6 +5,7 @@ use alloy_primitives::B256;
 use cambium_evm::{ExecutionError, SignatureError};
 use cambium_history::HistoryError;
 use cambium_index::IndexError;
+use cambium_preimages::PreimagesError;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
 use std::fmt::Display;
@@ -52,6 +53,20 @@ pub enum ChainError {
     /// The index can't be read, or there is none.
     #[error(transparent)]
     Index(Box<IndexError>),
+    /// The preimages can't be read or written.
+    #[error(transparent)]
+    Preimages(Box<PreimagesError>),
+    /// The preimage of a hash in the state is required, and not known.
+    #[error(
+        "{what} is known by its hash {hash} alone: databases made by `cambium init --preimages` know what is \
+         behind the hashes"
+    )]
+    NoPreimage {
+        /// `an account` or `a slot`.
+        what: &'static str,
+        /// The hash.
+        hash: B256,
+    },
     /// A genesis file can't be used.
     #[error(transparent)]
     Genesis(#[from] GenesisError),
@@ -132,6 +147,12 @@ impl From<IndexError> for ChainError {
             IndexError::State(error) => Self::State(error),
             error => Self::Index(Box::new(error)),
         }
+    }
+}
+
+impl From<PreimagesError> for ChainError {
+    fn from(error: PreimagesError) -> Self {
+        Self::Preimages(Box::new(error))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
     error::execution_error,
+    preimages::created,
     reads::TimedReads,
     stored::{KnownBlock, meta, packed},
     validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
@@ -126,6 +127,8 @@ struct Done {
     access_list: Option<AccessList>,
     /// Its receipts, packed, if they are kept.
     receipts: Option<Vec<u8>>,
+    /// What it has created, packed, if preimages are kept.
+    preimages: Option<Vec<u8>>,
     counts: ExecutionCounts,
     timings: Timings,
 }
@@ -228,6 +231,7 @@ impl Chain {
             outcome,
             access_list,
             receipts,
+            preimages,
             counts,
             mut timings,
         } = match applied {
@@ -250,7 +254,15 @@ impl Chain {
         // A list whose hash is not in the header is not stored.
         let access_list = access_list.as_ref().or(given);
         let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
-        let sealed = staged.seal(meta(&known, id.hash, rlp, access_list, receipts.as_deref()))?;
+        let meta = meta(
+            &known,
+            id.hash,
+            rlp,
+            access_list,
+            receipts.as_deref(),
+            preimages.as_deref(),
+        );
+        let sealed = staged.seal(meta)?;
         self.remember(id.hash, known);
         timings.execute += validated;
         timings.root += start.elapsed();
@@ -279,7 +291,9 @@ impl Chain {
         let start = Instant::now();
         let (header, given) = (input.header, input.access_list);
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
-        input.rules.block_access_list |= given.is_some();
+        let is_listed = input.rules.block_access_list || given.is_some();
+        // The list names what the block creates.
+        input.rules.block_access_list = is_listed || self.keeps_preimages();
         let mut session = view.clone().session();
         let mut early = Early::new(given.map(|_| view.clone().session()));
         let reads = TimedReads::new(view);
@@ -309,7 +323,11 @@ impl Chain {
             true => packed(&outcome.receipts),
             false => None,
         };
-        let kept = how.keeps_outcome.then(|| outcome.clone());
+        let kept = how.keeps_outcome.then(|| {
+            let mut kept = outcome.clone();
+            kept.access_list.take_if(|_| !is_listed);
+            kept
+        });
         let Outcome {
             changes,
             codes,
@@ -321,11 +339,13 @@ impl Chain {
             None => session.finish(changes, codes)?,
         };
         verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
+        let preimages = self.created(access_list.as_ref(), &staged);
         Ok(Done {
             staged,
             outcome: kept,
             access_list,
             receipts,
+            preimages,
             counts,
             timings: Timings {
                 execute,
@@ -354,11 +374,13 @@ impl Chain {
         if staged.root() != input.header.state_root {
             return Ok(None);
         }
+        let preimages = self.created(Some(list), &staged);
         Ok(Some(Done {
             staged,
             outcome: None,
             access_list: None,
             receipts: None,
+            preimages,
             counts: ExecutionCounts::default(),
             timings: Timings {
                 execute,
@@ -367,6 +389,12 @@ impl Chain {
                 ..Timings::default()
             },
         }))
+    }
+
+    /// What a block has created, packed to be stored with it, if preimages are kept.
+    pub(crate) fn created(&self, list: Option<&AccessList>, staged: &Staged) -> Option<Vec<u8>> {
+        let list = list.filter(|_| self.keeps_preimages())?;
+        Some(created(list, staged).pack())
     }
 
     /// Validates everything that does not need the state. The outer error is that of the database.

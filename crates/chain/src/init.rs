@@ -7,13 +7,14 @@ use crate::{
     error::unreadable_spec,
     files::buffered,
     genesis::each_part,
+    preimages::{FirstPreimages, options as preimages_options},
     stored::{KnownBlock, meta},
     workload::Workload,
 };
 use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
-use cambium_primitives::{AccessList, Account, Path as StatePath};
+use cambium_primitives::{AccessList, Account, BlockId, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
 use cambium_trie::{EMPTY_ROOT, TrieError, layered_root};
 use rayon::prelude::*;
@@ -26,6 +27,34 @@ use std::{
 
 /// Number of accounts and slots between progress reports.
 const TELL_ACCOUNTS: u64 = 4096;
+
+/// With what a database is initialized. [`Options`] alone are it, too: `options.into()`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InitOptions {
+    /// The options of the engine.
+    pub db: Options,
+    /// Whether to keep the addresses and the keys of slots behind the hashes in the state, from the first state on:
+    /// see [`Chain::preimages`]. They can't be had later.
+    pub preimages: bool,
+}
+
+impl From<Options> for InitOptions {
+    fn from(db: Options) -> Self {
+        let preimages = false;
+        Self { db, preimages }
+    }
+}
+
+impl InitOptions {
+    /// Begins a database on a disk that has none.
+    pub(crate) fn begin(self, disk: Arc<dyn Disk>) -> Result<(Loader, FirstPreimages), ChainError> {
+        let loader = Loader::new(disk.clone(), self.db)?;
+        let wanted = self
+            .preimages
+            .then(|| preimages_options(self.db.memory_bytes));
+        Ok((loader, FirstPreimages::begin(disk, wanted)?))
+    }
+}
 
 /// Progress of initializing a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +80,7 @@ impl Chain {
     pub fn init(
         disk: Arc<dyn Disk>,
         genesis: impl AsRef<Path>,
-        options: Options,
+        options: impl Into<InitOptions>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
         // Opened first, so that nothing is created if the file does not exist.
@@ -66,17 +95,19 @@ impl Chain {
     pub fn init_from(
         disk: Arc<dyn Disk>,
         genesis: InputFile,
-        options: Options,
+        options: impl Into<InitOptions>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
         let again = Again::of(&genesis);
-        let mut loader = Loader::new(disk, options)?;
-        let genesis = read(genesis, progress, |part| take(&mut loader, part))?;
+        let (mut loader, preimages) = options.into().begin(disk)?;
+        let genesis = read(genesis, progress, |part| {
+            take(&mut loader, &preimages, part)
+        })?;
         genesis.check_rules()?;
         let loaded = loader
             .finish(&mut |built| progress(InitProgress::State(built)))
             .map_err(|error| again.given_twice(error.into()))?;
-        Self::from_genesis(loaded, &genesis)
+        Self::from_genesis(loaded, &genesis, preimages)
     }
 
     /// Initializes a database on `disk` from a genesis in memory, as alloy has it
@@ -113,12 +144,12 @@ impl Chain {
     pub fn init_genesis(
         disk: Arc<dyn Disk>,
         genesis: &alloy_genesis::Genesis,
-        options: Options,
+        options: impl Into<InitOptions>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
         let header = Genesis::of_alloy(genesis)?;
         header.check_rules()?;
-        let mut loader = Loader::new(disk, options)?;
+        let (mut loader, preimages) = options.into().begin(disk)?;
         let (mut done, of) = (0u64, header.accounts);
         each_part(genesis, |part| {
             if matches!(part, GenesisPart::Account(..)) {
@@ -127,10 +158,10 @@ impl Chain {
                     progress(InitProgress::Accounts { done, of });
                 }
             }
-            take(&mut loader, part)
+            take(&mut loader, &preimages, part)
         })?;
         let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
-        Self::from_genesis(loaded, &header)
+        Self::from_genesis(loaded, &header, preimages)
     }
 
     /// Initializes a database on `disk` from a workload's genesis state, without a file.
@@ -141,11 +172,11 @@ impl Chain {
     pub fn init_workload(
         disk: Arc<dyn Disk>,
         workload: &Workload,
-        options: Options,
+        options: impl Into<InitOptions>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
         let genesis = workload.genesis();
-        let mut loader = Loader::new(disk, options)?;
+        let (mut loader, preimages) = options.into().begin(disk)?;
         let (mut done, of) = (0, genesis.accounts + workload.genesis_slots());
         workload.for_each_part(|part| {
             let before = done;
@@ -156,16 +187,21 @@ impl Chain {
             if before / TELL_ACCOUNTS != done / TELL_ACCOUNTS {
                 progress(InitProgress::Accounts { done, of });
             }
-            take(&mut loader, part)
+            take(&mut loader, &preimages, part)
         })?;
         let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
-        Self::from_genesis(loaded, &genesis)
+        Self::from_genesis(loaded, &genesis, preimages)
     }
 
-    fn from_genesis(loaded: Loaded, genesis: &Genesis) -> Result<Self, ChainError> {
+    fn from_genesis(
+        loaded: Loaded,
+        genesis: &Genesis,
+        preimages: FirstPreimages,
+    ) -> Result<Self, ChainError> {
         let root = loaded.root();
         let spec = genesis.spec(root)?;
         let header = genesis.header(&spec, root);
+        preimages.finish(BlockId::new(header.number, header.hash_slow()))?;
         Self::create(loaded, spec, header)
     }
 
@@ -205,9 +241,9 @@ impl Chain {
         block.encode(&mut rlp);
         let known = KnownBlock::new(block, total_difficulty);
         let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
-        let meta = meta(&known, hash, &rlp, access_list, None);
+        let meta = meta(&known, hash, &rlp, access_list, None, None);
         let db = loaded.create(meta, vec![(SPEC.to_owned(), json)])?;
-        Ok(Self::new(db, spec))
+        Self::new(db, spec)
     }
 
     /// Checks that a genesis file is that of the database's chain, and returns the genesis header.
@@ -240,9 +276,11 @@ impl Chain {
         let genesis = read(genesis, progress, |part| match part {
             GenesisPart::Account(address, account) => {
                 let slots = by_path(&account.storage);
-                loader.account(keccak256(address), &fields(&account), slots)
+                Ok(loader.account(keccak256(address), &fields(&account), slots)?)
             }
-            GenesisPart::Slots(address, slots) => loader.slots(keccak256(address), by_path(&slots)),
+            GenesisPart::Slots(address, slots) => {
+                Ok(loader.slots(keccak256(address), by_path(&slots))?)
+            }
         })?;
         genesis.check_rules()?;
         let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
@@ -270,7 +308,7 @@ fn open(path: &Path) -> Result<InputFile, GenesisError> {
 fn read(
     InputFile { name, file }: InputFile,
     progress: &mut dyn FnMut(InitProgress),
-    mut take: impl FnMut(GenesisPart) -> Result<(), StateError>,
+    mut take: impl FnMut(GenesisPart) -> Result<(), ChainError>,
 ) -> Result<Genesis, ChainError> {
     // The size is known for regular files only.
     let of = file.metadata().ok().filter(|file| file.is_file());
@@ -284,7 +322,7 @@ fn read(
             let done = bytes.bytes_read();
             progress(InitProgress::Accounts { done, of });
         }
-        Ok::<_, ChainError>(take(part)?)
+        take(part)
     })
 }
 
@@ -341,7 +379,15 @@ impl Again {
     }
 }
 
-fn take(loader: &mut Loader, part: GenesisPart) -> Result<(), StateError> {
+fn take(
+    loader: &mut Loader,
+    preimages: &FirstPreimages,
+    part: GenesisPart,
+) -> Result<(), ChainError> {
+    let keys = |slots: &[(B256, U256)]| {
+        let there = slots.iter().filter(|(_, value)| !value.is_zero());
+        there.map(|(slot, _)| *slot).collect::<Vec<_>>()
+    };
     match part {
         GenesisPart::Account(address, account) => {
             let fields = fields(&account);
@@ -349,10 +395,18 @@ fn take(loader: &mut Loader, part: GenesisPart) -> Result<(), StateError> {
             if !account.code.is_empty() {
                 loader.code(fields.code_hash, &account.code)?;
             }
-            Ok(())
+            if preimages.are_wanted() {
+                preimages.add(Some(address), keys(&account.storage))?;
+            }
         }
-        GenesisPart::Slots(address, slots) => loader.slots(keccak256(address), by_path(&slots)),
+        GenesisPart::Slots(address, slots) => {
+            loader.slots(keccak256(address), by_path(&slots))?;
+            if preimages.are_wanted() {
+                preimages.add(None, keys(&slots))?;
+            }
+        }
     }
+    Ok(())
 }
 
 fn fields(account: &GenesisAccount) -> Account {

@@ -16,6 +16,7 @@ mod workload;
 mod error;
 mod stored;
 mod reads;
+mod preimages;
 mod chain;
 mod init;
 mod dump;
@@ -58,7 +59,7 @@ pub use files::{
 pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use import::{ImportProgress, ImportSummary};
-pub use init::InitProgress;
+pub use init::{InitOptions, InitProgress};
 pub use insert::InsertedBlock;
 pub use json::brief_json_error;
 pub use lookup::{FoundLog, FoundReceipt, FoundTransaction};

@@ -28,7 +28,10 @@ impl BlockSealer for ChainSealer<'_> {
         let keeps_receipts = chain.keeps_receipts();
         let view = chain.db().view_of(chain.parent_of(&block.header))?;
         let session = view.clone().session();
-        let input = chain.spec().input(&block, &senders, true);
+        let mut input = chain.spec().input(&block, &senders, true);
+        let is_listed = input.rules.block_access_list;
+        // The list names what the block creates.
+        input.rules.block_access_list |= chain.keeps_preimages();
         let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let bloom = outcome.logs_bloom();
@@ -43,6 +46,8 @@ impl BlockSealer for ChainSealer<'_> {
             ..
         } = outcome;
         let staged = session.finish(changes, codes)?;
+        let preimages = chain.created(access_list.as_ref(), &staged);
+        let access_list = access_list.filter(|_| is_listed);
         let header = &mut block.header;
         header.receipts_root = calculate_receipt_root(&receipts);
         header.logs_bloom = bloom;
@@ -64,6 +69,7 @@ impl BlockSealer for ChainSealer<'_> {
                 &rlp,
                 access_list.as_ref(),
                 receipts.as_deref(),
+                preimages.as_deref(),
             ))?
             .commit()?;
         chain.remember(hash, known);

@@ -35,13 +35,14 @@ impl KnownBlock {
 }
 
 /// Builds the metadata that the engine stores with a block. Its body is a [`StoredBody`]; `receipts` are
-/// packed.
+/// and `preimages` are packed.
 pub(crate) fn meta(
     known: &KnownBlock,
     hash: B256,
     rlp: &[u8],
     access_list: Option<&AccessList>,
     receipts: Option<&[u8]>,
+    preimages: Option<&[u8]>,
 ) -> BlockMeta {
     let header = &known.header;
     let access_list = access_list.map(AccessList::encode).unwrap_or_default();
@@ -49,7 +50,13 @@ pub(crate) fn meta(
         id: BlockId::new(header.number, hash),
         parent: header.parent_hash,
         state_root: header.state_root,
-        body: StoredBody::encode(known.total_difficulty, rlp, &access_list, receipts),
+        body: StoredBody::encode(
+            known.total_difficulty,
+            rlp,
+            &access_list,
+            receipts,
+            preimages,
+        ),
     }
 }
 

@@ -20,7 +20,7 @@ fn options() -> Options {
 
 fn dump(chain: &Chain, view: &HistoryView) -> Vec<u8> {
     let mut out = Vec::new();
-    let written = chain.dump_state(view, "memory", &mut out, &mut |_| {});
+    let written = chain.dump_state(view, false, "memory", &mut out, &mut |_| {});
     assert!(written.unwrap().has_block);
     out
 }
@@ -96,10 +96,16 @@ fn accounts_with_more_slots_than_a_piece_are_loaded_whole() {
     let chain = Chain::init_genesis(disk, &genesis, options(), &mut |_| {}).unwrap();
     let view = chain.db().view().unwrap();
     let (mut reports, mut out) = (0, Vec::new());
-    let done = chain.dump_state(&view.clone().into(), "memory", &mut out, &mut |progress| {
-        reports += 1;
-        assert!(progress.accounts <= 3);
-    });
+    let done = chain.dump_state(
+        &view.clone().into(),
+        false,
+        "memory",
+        &mut out,
+        &mut |progress| {
+            reports += 1;
+            assert!(progress.accounts <= 3);
+        },
+    );
     let done = done.unwrap();
     let slots: u64 = many.iter().map(|(_, count)| count).sum();
     assert_eq!((done.accounts, done.slots, done.contracts), (3, slots, 0));

@@ -8,13 +8,14 @@
 //! | 0 | 32 | total difficulty including this block, big-endian |
 //! | 32 | | the block's RLP, a list |
 //! | then | | the RLP of its access list, a list, if it is stored |
-//! | then | | the RLP of a string, if there are receipts: the RLP of their list, as consensus has it, compressed by Snappy |
+//! | then | | the RLP of a string, if there are receipts: the RLP of their list, as consensus has it, compressed by Snappy; empty if there are none and preimages follow |
+//! | then | | the RLP of a string, if there are preimages: [`BlockPreimages`], compressed by Snappy |
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::{Encodable, Header};
 
-/// Largest size of the receipts of a block, not compressed, in bytes: what no chain comes near.
-const RECEIPTS_BYTES_MAX: usize = 1 << 30;
+/// Largest size of the receipts or preimages of a block, not compressed, in bytes: what no chain comes near.
+const PART_BYTES_MAX: usize = 1 << 30;
 
 /// The bytes that a chain stores with a block, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,52 @@ pub struct StoredBody {
     pub access_list: Bytes,
     /// Its receipts, compressed: see [`pack_receipts`]. `None` if they are not stored.
     pub receipts: Option<Bytes>,
+    /// The addresses and keys of slots that it has created, compressed: see [`BlockPreimages::pack`]. `None` if the
+    /// chain kept no preimages.
+    pub preimages: Option<Bytes>,
+}
+
+/// The addresses of the accounts that a block has created, and the keys of the slots that had no value before it and
+/// have one after it: the preimages of all hashes that are new in the state.
+///
+/// Encoded as the number of addresses in 4 bytes, little-endian; then 20 bytes for each address, and 32 for each key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockPreimages {
+    /// Addresses of accounts.
+    pub addresses: Vec<Address>,
+    /// Keys of slots of any accounts.
+    pub slots: Vec<B256>,
+}
+
+impl BlockPreimages {
+    /// Encodes and compresses them, as [`StoredBody::encode`] takes them.
+    #[must_use]
+    pub fn pack(&self) -> Vec<u8> {
+        let Self { addresses, slots } = self;
+        let mut out = Vec::with_capacity(4 + 20 * addresses.len() + 32 * slots.len());
+        out.extend_from_slice(&(addresses.len() as u32).to_le_bytes());
+        out.extend(addresses.iter().flatten());
+        out.extend(slots.iter().flatten());
+        pack(&out)
+    }
+
+    fn unpack(packed: &[u8]) -> Result<Self, StoredBodyError> {
+        let bytes = unpack("preimages", packed)?;
+        let broken =
+            || StoredBodyError::new("its preimages: not as many bytes as addresses and slots take");
+        let (count, rest) = bytes.split_first_chunk::<4>().ok_or_else(broken)?;
+        let len = (u32::from_le_bytes(*count) as usize).checked_mul(20);
+        let split = len.and_then(|len| rest.split_at_checked(len));
+        let (addresses, slots) = split.ok_or_else(broken)?;
+        let (addresses, (slots, more)) = (addresses.chunks_exact(20), slots.as_chunks::<32>());
+        match more {
+            [] => Ok(Self {
+                addresses: addresses.map(Address::from_slice).collect(),
+                slots: slots.iter().map(B256::from).collect(),
+            }),
+            _ => Err(broken()),
+        }
+    }
 }
 
 /// Why bytes are not what a chain stores with a block.
@@ -47,20 +94,30 @@ impl From<alloy_rlp::Error> for StoredBodyError {
 }
 
 impl StoredBody {
-    /// Encodes a body from its parts.
+    /// Encodes a body from its parts. `receipts` and `preimages` are compressed.
     pub fn encode(
         total_difficulty: U256,
         rlp: &[u8],
         access_list: &[u8],
         receipts: Option<&[u8]>,
+        preimages: Option<&[u8]>,
     ) -> Bytes {
-        let packed = receipts.map_or(0, <[u8]>::len);
-        let mut out = Vec::with_capacity(41 + rlp.len() + access_list.len() + packed);
+        let parts = [
+            rlp,
+            access_list,
+            receipts.unwrap_or(&[]),
+            preimages.unwrap_or(&[]),
+        ];
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut out = Vec::with_capacity(50 + len);
         out.extend_from_slice(&total_difficulty.to_be_bytes::<32>());
         out.extend_from_slice(rlp);
         out.extend_from_slice(access_list);
-        if let Some(receipts) = receipts {
-            receipts.encode(&mut out);
+        if receipts.is_some() || preimages.is_some() {
+            receipts.unwrap_or(&[]).encode(&mut out);
+        }
+        if let Some(preimages) = preimages {
+            preimages.encode(&mut out);
         }
         out.into()
     }
@@ -87,22 +144,52 @@ impl StoredBody {
             Some(0xc0..) => item(&mut rest, true)?,
             _ => Bytes::new(),
         };
-        let receipts = match rest.is_empty() {
-            true => None,
-            false => {
-                let payload = Header::decode_bytes(&mut rest, false)?;
-                Some(body.slice_ref(payload))
-            }
+        let mut string = || match rest.is_empty() {
+            true => Ok(None),
+            false => Header::decode_bytes(&mut rest, false).map(Some),
         };
+        let (receipts, preimages) = (string()?, string()?);
+        // Nothing that is compressed is empty.
+        if preimages.or(receipts).is_some_and(<[u8]>::is_empty) {
+            return Err(StoredBodyError::new("its last part is empty"));
+        }
+        let part = |payload| body.slice_ref(payload);
+        let receipts = receipts.filter(|payload| !payload.is_empty()).map(part);
+        let preimages = preimages.map(part);
         if !rest.is_empty() {
-            return Err(StoredBodyError::new("there is more behind its receipts"));
+            return Err(StoredBodyError::new("there is more behind its preimages"));
         }
         Ok(Self {
             total_difficulty: U256::from_be_slice(difficulty),
             rlp,
             access_list,
             receipts,
+            preimages,
         })
+    }
+
+    /// The same body with other receipts, and without preimages.
+    #[must_use]
+    pub fn with_receipts(&self, receipts: Option<&[u8]>) -> Bytes {
+        Self::encode(
+            self.total_difficulty,
+            &self.rlp,
+            &self.access_list,
+            receipts,
+            None,
+        )
+    }
+
+    /// The preimages of what the block has created. `None` if the chain kept none.
+    ///
+    /// # Errors
+    ///
+    /// If they can't be decompressed or decoded.
+    pub fn preimages(&self) -> Result<Option<BlockPreimages>, StoredBodyError> {
+        let packed = self.preimages.as_ref();
+        packed
+            .map(|packed| BlockPreimages::unpack(packed))
+            .transpose()
     }
 
     /// The RLP of the receipts' list, not compressed. `None` if they are not stored.
@@ -112,7 +199,7 @@ impl StoredBody {
     /// If they can't be decompressed.
     pub fn receipts_rlp(&self) -> Result<Option<Vec<u8>>, StoredBodyError> {
         let packed = self.receipts.as_ref();
-        packed.map(|packed| unpack_receipts(packed)).transpose()
+        packed.map(|packed| unpack("receipts", packed)).transpose()
     }
 
     /// The encodings of the transactions, as their hashes are computed (EIP-2718), in the block's order.
@@ -163,17 +250,21 @@ fn items_of<'a>(bytes: &mut &'a [u8]) -> Result<Vec<&'a [u8]>, StoredBodyError> 
 /// Compresses the RLP of a list of receipts, as [`StoredBody::encode`] takes it.
 #[must_use]
 pub fn pack_receipts(rlp: &[u8]) -> Vec<u8> {
-    let packed = snap::raw::Encoder::new().compress_vec(rlp);
+    pack(rlp)
+}
+
+fn pack(bytes: &[u8]) -> Vec<u8> {
+    let packed = snap::raw::Encoder::new().compress_vec(bytes);
     // The only error is one of inputs over 4 GiB, which no gas pays for.
     packed.unwrap_or_default()
 }
 
-fn unpack_receipts(packed: &[u8]) -> Result<Vec<u8>, StoredBodyError> {
-    let broken = |error: snap::Error| StoredBodyError(format!("its receipts: {error}"));
+fn unpack(what: &str, packed: &[u8]) -> Result<Vec<u8>, StoredBodyError> {
+    let broken = |error: snap::Error| StoredBodyError(format!("its {what}: {error}"));
     let len = snap::raw::decompress_len(packed).map_err(broken)?;
     // Snappy compresses to a 64th at best: a length beyond that is not the truth.
-    if len > RECEIPTS_BYTES_MAX.min(packed.len().saturating_mul(64)) {
-        return Err(StoredBodyError::new("its receipts: an impossible length"));
+    if len > PART_BYTES_MAX.min(packed.len().saturating_mul(64)) {
+        return Err(StoredBodyError(format!("its {what}: an impossible length")));
     }
     snap::raw::Decoder::new()
         .decompress_vec(packed)
@@ -244,22 +335,40 @@ mod tests {
     fn a_body_survives_in_all_its_forms_and_every_cut_is_refused_or_another_form() {
         let (block, list) = (block(), rlp_of(&[&[1]], true));
         let receipts = pack_receipts(&rlp_of(&[], true));
+        let created = BlockPreimages {
+            addresses: vec![Address::repeat_byte(7), Address::repeat_byte(8)],
+            slots: vec![B256::repeat_byte(9)],
+        };
+        let preimages = created.pack();
         for access_list in [&[][..], &list] {
             for receipts in [None, Some(&receipts[..])] {
-                let bytes = StoredBody::encode(U256::from(9), &block, access_list, receipts);
-                let body = StoredBody::decode(&bytes).unwrap();
-                assert_eq!(body.total_difficulty, U256::from(9));
-                assert_eq!(
-                    (&body.rlp[..], &body.access_list[..]),
-                    (&block[..], access_list)
-                );
-                assert_eq!(body.receipts.as_ref().map(|packed| &packed[..]), receipts);
-                let expected = receipts.map(|_| vec![0xc0]);
-                assert_eq!(body.receipts_rlp().unwrap(), expected);
-                for end in 0..bytes.len() {
-                    if let Ok(other) = StoredBody::decode(&bytes.slice(..end)) {
-                        assert_eq!(other.rlp, body.rlp);
-                        assert_ne!(other, body);
+                for preimages in [None, Some(&preimages[..])] {
+                    let bytes =
+                        StoredBody::encode(U256::from(9), &block, access_list, receipts, preimages);
+                    let body = StoredBody::decode(&bytes).unwrap();
+                    assert_eq!(body.total_difficulty, U256::from(9));
+                    assert_eq!(
+                        (&body.rlp[..], &body.access_list[..]),
+                        (&block[..], access_list)
+                    );
+                    assert_eq!(body.receipts.as_ref().map(|packed| &packed[..]), receipts);
+                    let expected = receipts.map(|_| vec![0xc0]);
+                    assert_eq!(body.receipts_rlp().unwrap(), expected);
+                    let expected = preimages.map(|_| created.clone());
+                    assert_eq!(body.preimages().unwrap(), expected);
+                    let without = StoredBody::decode(&body.with_receipts(receipts)).unwrap();
+                    assert_eq!(
+                        without,
+                        StoredBody {
+                            preimages: None,
+                            ..body.clone()
+                        }
+                    );
+                    for end in 0..bytes.len() {
+                        if let Ok(other) = StoredBody::decode(&bytes.slice(..end)) {
+                            assert_eq!(other.rlp, body.rlp);
+                            assert_ne!(other, body);
+                        }
                     }
                 }
             }
@@ -267,8 +376,26 @@ mod tests {
     }
 
     #[test]
+    fn wrong_counts_of_preimages_are_refused() {
+        let unpacked = |bytes: &[u8]| BlockPreimages::unpack(&pack(bytes));
+        let wrong = [
+            &[1, 0, 0][..],
+            &[1, 0, 0, 0, 5],
+            &[0, 0, 0, 0, 5],
+            &[0xff; 44],
+        ];
+        for bytes in wrong {
+            assert!(unpacked(bytes).is_err(), "{bytes:?}");
+        }
+        let none = BlockPreimages::default();
+        assert_eq!(BlockPreimages::unpack(&none.pack()), Ok(none));
+        let one = [&[1, 0, 0, 0][..], &[3; 20]].concat();
+        assert_eq!(unpacked(&one).unwrap().addresses, [Address::repeat_byte(3)]);
+    }
+
+    #[test]
     fn transactions_are_as_they_are_hashed() {
-        let bytes = StoredBody::encode(U256::ZERO, &block(), &[], None);
+        let bytes = StoredBody::encode(U256::ZERO, &block(), &[], None, None);
         let body = StoredBody::decode(&bytes).unwrap();
         assert_eq!(
             body.transactions().unwrap(),
@@ -285,6 +412,7 @@ mod tests {
             &block(),
             &[],
             Some(&[0xff, 0xff, 0xff, 0xff, 0x0f]),
+            None,
         );
         let body = StoredBody::decode(&body).unwrap();
         assert!(body.receipts_rlp().is_err());

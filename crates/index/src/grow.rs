@@ -268,7 +268,8 @@ impl Keeper {
     }
 }
 
-/// The body of a block, with its receipts if they can be made. And whether it has any.
+/// The body of a block as the index has it: with its receipts if they can be made, and without preimages, which
+/// nobody looks for by block. And whether it has receipts.
 fn with_receipts(
     meta: &BlockMeta,
     receipts: Option<&mut ReceiptsOf<'_>>,
@@ -277,27 +278,18 @@ fn with_receipts(
         block: meta.id,
         why: error.to_string(),
     })?;
-    if body.receipts.is_some() {
-        return Ok((meta.body.clone(), true));
-    }
-    let made = match receipts {
-        Some(receipts) => receipts(meta.id, &body)?,
-        None => None,
+    let made = match (&body.receipts, receipts) {
+        (None, Some(receipts)) => receipts(meta.id, &body)?,
+        _ => None,
     };
-    match made {
-        None => {
-            let has_none = body.transactions().is_ok_and(|all| all.is_empty());
-            Ok((meta.body.clone(), has_none))
+    let has_none = || body.transactions().is_ok_and(|all| all.is_empty());
+    let has_receipts = body.receipts.is_some() || made.is_some() || has_none();
+    let kept = match (&made, &body.preimages) {
+        (None, None) => meta.body.clone(),
+        (made, _) => {
+            let own = body.receipts.as_ref().map(AsRef::as_ref);
+            body.with_receipts(made.as_deref().or(own))
         }
-        Some(packed) => {
-            let StoredBody {
-                total_difficulty,
-                rlp,
-                access_list,
-                ..
-            } = &body;
-            let body = StoredBody::encode(*total_difficulty, rlp, access_list, Some(&packed));
-            Ok((body, true))
-        }
-    }
+    };
+    Ok((kept, has_receipts))
 }

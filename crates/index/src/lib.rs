@@ -36,7 +36,7 @@ mod follower;
 mod backup;
 
 pub use backup::{IndexCopy, copy_index};
-pub use body::{StoredBody, StoredBodyError, pack_receipts};
+pub use body::{BlockPreimages, StoredBody, StoredBodyError, pack_receipts};
 pub use check::CheckedIndex;
 pub use data::IndexedBlock;
 pub use error::IndexError;

@@ -4,18 +4,27 @@ use crate::Backend;
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{Chain, ChainError, ChainSpec, FilePosition, RawBlock};
-use cambium_primitives::{Account, AccountUpdate, Changes};
+use cambium_preimages::{Preimages, PreimagesOptions};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{FaultyDisk, Loader, Options, View};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+    sync::Arc,
+    thread,
+};
 
 /// Number of blocks after which all but the newest are merged into pages. So even short chains are
 /// read from pages, and reorganised below the snapshot.
 const FLUSH_EVERY: u64 = 3;
 
-/// A chain in a database in memory.
+/// A chain in a database in memory. Every other one, by its genesis state, keeps preimages: those of what its blocks
+/// create, since the genesis state is given without any. When it is dropped, they are held against the state.
 pub struct EngineChain {
     chain: Chain,
     imported: u64,
+    /// Accounts of the genesis state, and slots of each.
+    genesis: BTreeMap<B256, BTreeSet<B256>>,
 }
 
 impl EngineChain {
@@ -44,8 +53,45 @@ impl EngineChain {
         Ok(())
     }
 
+    /// Panics if there is an account or a slot at the head whose preimage is not known, and that is not of the genesis
+    /// state.
+    fn check_preimages(&self) {
+        let preimages = self.chain.preimages().expect("preimages that are whole");
+        let Some(preimages) = preimages else { return };
+        assert_eq!(preimages.stats().lost_blocks, 0);
+        let (view, none) = (self.view(), BTreeSet::new());
+        let mut lookup = preimages.lookup();
+        let walked = view.each_account(&B256::ZERO, |path, _| {
+            let found = lookup.address_of(&path).expect("a look-up");
+            let genesis = self.genesis.get(&path);
+            assert_eq!(found.map_or(path, keccak256), path);
+            assert!(
+                found.is_some() || genesis.is_some(),
+                "the account at {path}"
+            );
+            let walked = view.each_slot_from(&path, &B256::ZERO, |slot, _| {
+                let found = lookup.slot_of(&slot).expect("a look-up");
+                assert_eq!(found.map_or(slot, keccak256), slot);
+                let is_first = genesis.unwrap_or(&none).contains(&slot);
+                assert!(found.is_some() || is_first, "the slot {slot} of {path}");
+                ControlFlow::Continue(())
+            });
+            walked.expect("slots are read");
+            ControlFlow::Continue(())
+        });
+        walked.expect("accounts are read");
+    }
+
     fn view(&self) -> View {
         self.chain.db().view().expect("the head has a state")
+    }
+}
+
+impl Drop for EngineChain {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.check_preimages();
+        }
     }
 }
 
@@ -64,8 +110,19 @@ impl Backend for EngineChain {
             memory_bytes: 64 << 20,
             ..Options::default()
         };
+        let of = |change: &AccountDiff| {
+            let slots = change.slots.iter().map(|(slot, _)| *slot);
+            (change.path, slots.collect())
+        };
+        let first = changes.accounts().iter().map(of).collect();
         let create = || {
-            let mut loader = Loader::new(Arc::new(FaultyDisk::new(1)), options)?;
+            let disk = Arc::new(FaultyDisk::new(1));
+            let mut loader = Loader::new(disk.clone(), options)?;
+            if genesis.state_root[31] % 2 == 1 {
+                let preimages = Preimages::create(disk, PreimagesOptions::default())?;
+                preimages.advance(BlockId::new(genesis.number, genesis.hash_slow()));
+                preimages.flush()?;
+            }
             for change in changes.accounts() {
                 if let AccountUpdate::Put(account) = change.account {
                     loader.account(change.path, &account, change.slots.iter().copied())?;
@@ -76,8 +133,12 @@ impl Backend for EngineChain {
             }
             Chain::create(loader.finish(&mut |_| {})?, spec, genesis)
         };
-        let chain = create().map_err(|error| error.to_string())?;
-        Ok(Self { chain, imported: 0 })
+        let chain = create().map_err(|error: ChainError| error.to_string())?;
+        Ok(Self {
+            chain,
+            imported: 0,
+            genesis: first,
+        })
     }
 
     fn import(&mut self, rlp: &[u8], access_list: Option<&[u8]>) -> Result<(), String> {

@@ -96,6 +96,7 @@ pub(crate) fn config(config: &Config) -> Report {
         let value = match &setting.value {
             SettingValue::Flag(given) => json!(given),
             SettingValue::Text(text) => json!(text),
+            SettingValue::List(texts) => json!(texts),
         };
         let shown = value
             .as_str()

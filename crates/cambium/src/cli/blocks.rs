@@ -6,6 +6,7 @@ use super::{
     error::Failure,
     index, open,
     output::{Output, Report, Table, count, quantity, rpc},
+    preimages::Names,
     rpc::Placed,
 };
 use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, StateError, U256};
@@ -150,6 +151,7 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let mut names = Names::of(&db, out)?;
     let (accounts, slots) = changes.counts();
     let mut table = Table::default()
         .row("from", from)
@@ -178,11 +180,17 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
             (false, 0) => String::new(),
             (false, len) => format!("; {} slots", count(len as u64)),
         };
-        table = table.row(change.path, format!("{text}{slots}"));
+        let address = names.address_of(&change.path);
+        let name = address.map_or_else(|| change.path.to_string(), |address| address.to_string());
+        table = table.row(name, format!("{text}{slots}"));
         let values = change.slots.iter();
         let values = values.map(|(slot, value)| (slot.to_string(), json!(value)));
+        let keys = change.slots.iter();
+        let keys = keys.filter_map(|(slot, _)| Some((slot.to_string(), names.slot_of(slot)?)));
         listed.push(json!({
             "path": change.path,
+            "address": address,
+            "slotKeys": keys.map(|(slot, key)| (slot, json!(key))).collect::<Map<_, _>>(),
             "account": fields,
             "wipe": change.wipe,
             "slots": values.collect::<Map<_, _>>(),

@@ -11,11 +11,12 @@ use super::{
     error::Failure,
     files, history, open,
     output::{Output, Report, Table, bytes, count, quantity},
+    preimages,
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, B256, BlockId, Chain, ChainError, Db, InitProgress, KECCAK256_EMPTY,
-    LoadProgress, StateError, U256, keccak256,
+    AccessListWriter, B256, BlockId, Chain, ChainError, Db, InitOptions, InitProgress,
+    KECCAK256_EMPTY, LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -26,7 +27,8 @@ use std::{
 
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     let blocks = args.commitment.merge_interval()?;
-    let (chain, there) = open_or_init(&args.genesis, &args.db.clone().into(), blocks, out)?;
+    let db = preimages::beside(args.preimages, args.db.clone().into())?;
+    let (chain, there) = open_or_init(&args.genesis, &db, blocks, args.preimages, out)?;
     if chain.db().merge_interval() != blocks {
         return Err(other_commitment(chain.db().merge_interval()).into());
     }
@@ -50,26 +52,29 @@ fn other_commitment(merge_interval: Option<u64>) -> StateError {
 }
 
 /// Creates a database, with intervals of `merge_interval` blocks if it is to have the `layered`
-/// commitment, or opens an existing one, which must have the same genesis. Returns the genesis state
-/// root of an existing one.
+/// commitment and with preimages if they are wanted, or opens an existing one, which must have the same genesis.
+/// Returns the genesis state root of an existing one.
 pub(crate) fn open_or_init(
     genesis: &Path,
     args: &WriteArgs,
     merge_interval: Option<u64>,
+    wants_preimages: bool,
     out: &Output,
 ) -> Result<(Chain, Option<B256>), Failure> {
+    let make = || make(genesis, args, merge_interval, wants_preimages, out);
     if !open::exists(&args.db)? {
-        return Ok((make(genesis, args, merge_interval, out)?, None));
+        return Ok((make()?, None));
     }
     match open::chain_to_write(args, out) {
         // Initialization was interrupted before the first block was stored: start again.
         Err(Failure::Chain(error))
             if matches!(*error, ChainError::State(StateError::Unfinished)) =>
         {
-            Ok((make(genesis, args, merge_interval, out)?, None))
+            Ok((make()?, None))
         }
         Err(failure) => Err(failure),
         Ok(chain) => {
+            preimages::refuse_without(wants_preimages, &chain)?;
             let bar = out.bar(1, INIT_BAR);
             let header =
                 chain.check_genesis_from(files::input(genesis)?, &mut init_progress(&bar))?;
@@ -83,6 +88,7 @@ fn make(
     genesis: &Path,
     args: &WriteArgs,
     merge_interval: Option<u64>,
+    preimages: bool,
     out: &Output,
 ) -> Result<Chain, Failure> {
     open::refuse_other_things(&args.db.datadir)?;
@@ -94,7 +100,10 @@ fn make(
     let made = Chain::init_from(
         open::disk(&args.db.datadir),
         genesis,
-        merge_interval.map_or(options, |blocks| options.layered(blocks)),
+        InitOptions {
+            db: merge_interval.map_or(options, |blocks| options.layered(blocks)),
+            preimages,
+        },
         &mut init_progress(&bar),
     );
     bar.finish_and_clear();
@@ -131,6 +140,10 @@ pub(crate) fn described(chain: &Chain, state_root: B256, title: &str) -> Report 
         .row("genesis hash", genesis.hash)
         .row("state root", state_root)
         .row("head", head);
+    let table = match chain.keeps_preimages() {
+        true => table.row("preimages", "kept"),
+        false => table,
+    };
     Report::new(
         format!("{title}\n{table}"),
         json!({
@@ -140,6 +153,7 @@ pub(crate) fn described(chain: &Chain, state_root: B256, title: &str) -> Report 
             "state_root": state_root,
             "head_number": quantity(head.number),
             "head_hash": head.hash,
+            "preimages": chain.keeps_preimages(),
         }),
     )
 }
@@ -228,6 +242,7 @@ fn export_access_list(
 
 pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::state_to_write(&args.db, out)?;
+    let _follower = open::followed(&db)?;
     let from = db.head();
     let head = db.unwind(args.to.find_canonical(&db)?.number)?;
     let state_root = db.view()?.state_root();
@@ -248,6 +263,7 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 
 pub(crate) fn set_head(args: &SetHeadArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::state_to_write(&args.db, out)?;
+    let _follower = open::followed(&db)?;
     let before = db.head();
     let head = args.head.find(&db)?;
     let below = |block: BlockRef| block.find_below(&db, head);

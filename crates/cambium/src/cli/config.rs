@@ -11,6 +11,8 @@
 //! threads = 8
 //! ```
 //!
+//! An option that may be given several times may have a list.
+//!
 //! What a file says becomes the default of the option. So the command line comes first, then the
 //! environment, then the file, and then the program's own default. No file is read that nobody named.
 
@@ -52,6 +54,15 @@ pub(crate) enum SettingValue {
     Flag(bool),
     /// The text of a value.
     Text(String),
+    /// Values of an option that may be given several times.
+    List(Vec<String>),
+}
+
+/// What a file says.
+struct Parsed {
+    settings: Vec<Setting>,
+    /// The commands of its tables, with their lines.
+    tables: Vec<(Vec<String>, usize)>,
 }
 
 /// A file that was read and compared with the options that there are.
@@ -89,13 +100,18 @@ impl Config {
             return Ok(Self::default());
         };
         let text = read(&file)?;
-        let settings = parse(&file, &text)?;
+        let Parsed { settings, tables } = parse(&file, &text)?;
+        let bad = |line: usize, why: String| Failure::BadConfig {
+            file: file.display().to_string(),
+            line,
+            why,
+        };
         for setting in &settings {
-            check(setting, commands).map_err(|why| Failure::BadConfig {
-                file: file.display().to_string(),
-                line: setting.line,
-                why,
-            })?;
+            check(setting, commands).map_err(|why| bad(setting.line, why))?;
+        }
+        // Those without settings.
+        for (names, line) in &tables {
+            command_of(names, commands).map_err(|why| bad(*line, why))?;
         }
         let file = Some(file);
         Ok(Self { file, settings })
@@ -129,7 +145,7 @@ fn named(arguments: &[OsString]) -> Option<PathBuf> {
     (!file.is_empty()).then(|| file.into())
 }
 
-fn parse(file: &Path, text: &str) -> Result<Vec<Setting>, Failure> {
+fn parse(file: &Path, text: &str) -> Result<Parsed, Failure> {
     let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let bad = |at: usize, why: String| Failure::BadConfig {
         file: file.display().to_string(),
@@ -140,21 +156,33 @@ fn parse(file: &Path, text: &str) -> Result<Vec<Setting>, Failure> {
         let at = error.span().map_or(0, |span: Range<usize>| span.start);
         bad(at, format!("this is no TOML: {}", error.message()))
     })?;
-    let mut settings = Vec::new();
-    let mut tables = vec![(Vec::<String>::new(), table.get_ref())];
-    while let Some((command, table)) = tables.pop() {
+    let (mut settings, mut tables) = (Vec::new(), Vec::new());
+    let mut within = vec![(Vec::<String>::new(), table.get_ref())];
+    while let Some((command, table)) = within.pop() {
         for (key, value) in table {
             let (at, key) = (key.span().start, key.get_ref().to_string());
             let value = match value.get_ref() {
                 DeValue::Table(inner) => {
-                    let command = command.iter().cloned().chain([key]).collect();
-                    tables.push((command, inner));
+                    let command: Vec<_> = command.iter().cloned().chain([key]).collect();
+                    tables.push((command.clone(), line(at)));
+                    within.push((command, inner));
                     continue;
                 }
                 DeValue::Boolean(given) => SettingValue::Flag(*given),
                 DeValue::String(text) => SettingValue::Text(text.to_string()),
                 DeValue::Integer(number) => SettingValue::Text(number.to_string()),
-                DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) => {
+                DeValue::Array(items) => {
+                    let text = |item: &DeValue<'_>| match item {
+                        DeValue::String(text) => Some(text.to_string()),
+                        DeValue::Integer(number) => Some(number.to_string()),
+                        _ => None,
+                    };
+                    let texts = items.iter().map(|item| text(item.get_ref()));
+                    let why = || format!("{key}: a list has texts and whole numbers");
+                    let texts: Option<Vec<_>> = texts.collect();
+                    SettingValue::List(texts.ok_or_else(|| bad(at, why()))?)
+                }
+                DeValue::Float(_) | DeValue::Datetime(_) => {
                     let why = format!("{key}: a value is a text, a whole number, true or false");
                     return Err(bad(at, why));
                 }
@@ -168,7 +196,8 @@ fn parse(file: &Path, text: &str) -> Result<Vec<Setting>, Failure> {
         }
     }
     settings.sort_by_key(|setting| setting.line);
-    Ok(settings)
+    tables.sort_by_key(|(_, line)| *line);
+    Ok(Parsed { settings, tables })
 }
 
 /// Whether an option is a flag, which takes no value.
@@ -184,20 +213,27 @@ impl Setting {
 
     /// Whether the option is of the setting's kind. Options of one name may be of two kinds.
     fn fits(&self, option: &Arg) -> bool {
-        matches!(self.value, SettingValue::Flag(_)) == is_flag(option)
+        match self.value {
+            SettingValue::Flag(_) => is_flag(option),
+            SettingValue::Text(_) => !is_flag(option),
+            SettingValue::List(_) => matches!(option.get_action(), ArgAction::Append),
+        }
     }
+}
+
+/// The command of a table.
+fn command_of<'a>(names: &[String], commands: &'a Command) -> Result<&'a Command, String> {
+    let inner = |command: &'a Command, name: &String| command.find_subcommand(name);
+    let found = names.iter().try_fold(commands, inner);
+    found.ok_or_else(|| {
+        let table = names.join(".");
+        format!("[{table}]: there is no such command: `cambium help` lists them")
+    })
 }
 
 /// Compares a setting with the options that there are.
 fn check(setting: &Setting, commands: &Command) -> Result<(), String> {
-    let mut command = commands;
-    for name in &setting.command {
-        let inner = command.find_subcommand(name);
-        command = inner.ok_or_else(|| {
-            let table = setting.command.join(".");
-            format!("[{table}]: there is no such command: `cambium help` lists them")
-        })?;
-    }
+    let command = command_of(&setting.command, commands)?;
     let mut options = Vec::new();
     // Options of the whole program are the commands', too.
     options.extend(
@@ -222,16 +258,26 @@ fn check(setting: &Setting, commands: &Command) -> Result<(), String> {
     let takes_values = options.iter().any(|option| !is_flag(option));
     options.retain(|option| setting.fits(option));
     match &setting.value {
+        SettingValue::List(_) if options.is_empty() => {
+            Err(format!("{key}: it takes one value, and not a list"))
+        }
         _ if options.is_empty() && takes_values => Err(format!(
             "{key}: the value is a text or a number, not true or false"
         )),
         _ if options.is_empty() => Err(format!("{key}: the value is true or false")),
         SettingValue::Flag(_) => Ok(()),
-        SettingValue::Text(text) => options
-            .into_iter()
-            .try_for_each(|option| parsed(option, text))
-            .map_err(|why| format!("{key} = {text:?}: {why}")),
+        SettingValue::Text(text) => all_parse(&options, key, text),
+        SettingValue::List(texts) => {
+            let mut texts = texts.iter();
+            texts.try_for_each(|text| all_parse(&options, key, text))
+        }
     }
+}
+
+fn all_parse(options: &[&Arg], key: &str, text: &str) -> Result<(), String> {
+    let mut options = options.iter();
+    let parsed = options.try_for_each(|option| parsed(option, text));
+    parsed.map_err(|why| format!("{key} = {text:?}: {why}"))
 }
 
 /// Whether the option takes a text as its value.
@@ -276,6 +322,7 @@ fn set(command: Command, path: &[String], setting: &Setting) -> Command {
 fn with_default(option: Arg, value: &SettingValue) -> Arg {
     match value {
         SettingValue::Text(text) => option.required(false).default_value(text.clone()),
+        SettingValue::List(texts) => option.required(false).default_values(texts),
         // As a flag, and as --flag=false for those who do not want what the file says.
         SettingValue::Flag(given) => option
             .action(ArgAction::Set)
@@ -305,10 +352,11 @@ mod tests {
             .action(ArgAction::SetTrue)
             .global(true);
         let history = Arg::new("history").long("history");
+        let topics = Arg::new("topic").long("topic").action(ArgAction::Append);
         let is_history = Arg::new("history")
             .long("history")
             .action(ArgAction::SetTrue);
-        let import = Command::new("import").args([memory.clone(), dir, history]);
+        let import = Command::new("import").args([memory.clone(), dir, history, topics]);
         let check = Command::new("check").args([memory, is_history]);
         let db = Command::new("db").subcommand(check);
         Command::new("program")
@@ -318,7 +366,11 @@ mod tests {
     }
 
     fn settings(text: &str) -> Result<Config, String> {
-        let settings = parse(Path::new("c.toml"), text).map_err(|error| error.to_string())?;
+        let parsed = parse(Path::new("c.toml"), text).map_err(|error| error.to_string())?;
+        let Parsed { settings, tables } = parsed;
+        for (names, line) in &tables {
+            command_of(names, &commands()).map_err(|why| format!("line {line}: {why}"))?;
+        }
         for setting in &settings {
             check(setting, &commands()).map_err(|why| format!("line {}: {why}", setting.line))?;
         }
@@ -330,8 +382,7 @@ mod tests {
 
     #[test]
     fn a_file_sets_defaults_and_tables_come_before_what_holds_for_all() {
-        let text =
-            "quiet = true\nmemory = 7\ndir = 'x'\nhistory = 'flat'\n[db.check]\nmemory = 0x10\n";
+        let text = "quiet = true\nmemory = 7\ndir = 'x'\nhistory = 'flat'\ntopic = ['a', 2]\n[db.check]\nmemory = 0x10\n";
         let config = settings(text).unwrap();
         let run = |words: &[&str]| {
             config
@@ -344,6 +395,8 @@ mod tests {
         assert_eq!(import.get_one::<u64>("memory"), Some(&7));
         assert_eq!(import.get_one::<String>("dir").unwrap(), "x");
         assert_eq!(import.get_one::<String>("history").unwrap(), "flat");
+        let topics: Vec<&String> = import.get_many("topic").unwrap().collect();
+        assert_eq!(topics, ["a", "2"]);
         assert!(import.get_flag("quiet"));
         let told = run(&["program", "import", "--memory", "9", "--quiet=false"]);
         let told = told.subcommand().unwrap().1;
@@ -378,7 +431,12 @@ mod tests {
                 "memory = 1.5",
                 "line 1: memory: a value is a text, a whole number",
             ),
-            ("dir = ['x']", "line 1: dir: a value is a text"),
+            (
+                "dir = ['x']",
+                "line 1: dir: it takes one value, and not a list",
+            ),
+            ("topic = [[1]]", "line 1: topic: a list has texts"),
+            ("\n[imprt]\n", "line 2: [imprt]: there is no such command"),
             ("help = true", "no command has an option --help"),
             ("dir = 'x'\nmemory =", "line 2: this is no TOML"),
             (

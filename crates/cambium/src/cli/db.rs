@@ -8,13 +8,14 @@ use super::{
     error::{Exit, Failure},
     figures, history, index, open,
     output::{Output, Report, Table, bytes, count, quantity},
+    preimages,
 };
 use cambium::{
     BackupReport, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, Db, HistoryCopy,
     RepairProgress, RepairReport, Stats,
 };
 use serde_json::{Value, json};
-use std::{ops::RangeInclusive, path::Path};
+use std::{fmt::Display, ops::RangeInclusive, path::Path};
 
 /// Number of places of damage that are printed for people.
 const DAMAGE_SHOWN: usize = 20;
@@ -32,8 +33,13 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     if let Some(indexed) = &indexed {
         table = index::stats_rows(table.section("Blocks, transactions and logs"), indexed);
     }
+    let known = preimages::stats(&db)?;
+    if let Some(known) = &known {
+        table = preimages::stats_rows(table.section("Preimages"), known);
+    }
     let mut json = stats_json(&stats, genesis, chain_id, figures::json(&db));
     json["index"] = indexed.as_ref().map_or(Value::Null, index::stats_json);
+    json["preimages"] = known.as_ref().map_or(Value::Null, preimages::stats_json);
     Ok(Report::new(table.to_string(), json))
 }
 
@@ -191,6 +197,9 @@ pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
     if args.history {
         return history::check(&args.db, out);
     }
+    if args.preimages {
+        return preimages::check(args, out);
+    }
     let db = open::db_to_read(&args.db, out)?;
     let bar = out.bar(STATE_PARTS, "{bar:30} {percent}%  {msg}");
     let report = db.check(&mut |progress| {
@@ -292,14 +301,21 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
         }
     };
     let (BackupReport { head, sizes }, history) = done?;
+    let (copy, _) = Db::open_read_only(to.clone(), options)?;
     let index = match args.no_index {
-        true => None,
-        false => {
-            let (copy, _) = Db::open_read_only(to.clone(), options)?;
-            cambium::copy_index(&from, &to, &copy, &mut progress)?
-        }
+        true => Ok(None),
+        false => cambium::copy_index(&from, &to, &copy, &mut progress),
     };
+    // After the log, which has what they lack.
+    let preimages = match args.no_preimages {
+        true => Ok(false),
+        false => cambium::copy_preimages(&*from, &*to, copy.genesis().hash),
+    };
+    drop(copy);
     bar.finish_and_clear();
+    // The database does not need them, and its copy is whole.
+    let (index, index_error) = without_error("an index", index, out);
+    let (preimages, preimages_error) = without_error("preimages", preimages, out);
     let sizes = sizes
         + history.map_or(BackupSizes::default(), |history| history.sizes)
         + index.map_or(BackupSizes::default(), |index| index.sizes);
@@ -318,22 +334,48 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
             "index",
             indexed.map_or_else(|| "none".to_owned(), |upto| format!("up to block {upto}")),
         )
+        .row("preimages", if preimages { "copied" } else { "none" })
         .row("shared", of(sizes.linked_files, sizes.linked_bytes))
         .row("copied", of(sizes.copied_files, sizes.copied_bytes));
-    Ok(Report::new(
-        table.to_string(),
-        json!({
+    let exit = match index_error.is_some() || preimages_error.is_some() {
+        true => Exit::CouldNotBeDone,
+        false => Exit::Done,
+    };
+    Ok(Report {
+        text: table.to_string(),
+        exit,
+        json: json!({
             "copy": args.to.display().to_string(),
             "head_number": quantity(head.number),
             "head_hash": head.hash,
             "history": history.as_ref().map(history_json),
             "index_upto_number": indexed.map(quantity),
+            "index_error": index_error,
+            "preimages": preimages,
+            "preimages_error": preimages_error,
             "shared_files": sizes.linked_files,
             "shared_bytes": sizes.linked_bytes,
             "copied_files": sizes.copied_files,
             "copied_bytes": sizes.copied_bytes,
         }),
-    ))
+    })
+}
+
+/// What was copied beside the database, and why it was not.
+fn without_error<T: Default>(
+    what: &str,
+    copied: Result<T, impl Display>,
+    out: &Output,
+) -> (T, Option<String>) {
+    match copied {
+        Ok(copied) => (copied, None),
+        Err(error) => {
+            out.note(format_args!(
+                "the copy is whole, but without {what}: {error}"
+            ));
+            (T::default(), Some(error.to_string()))
+        }
+    }
 }
 
 /// Refuses a copy in the directory of the database itself.

@@ -5,9 +5,10 @@ use super::{
     chain::{INIT_BAR, described, init_progress, refuse_to_overwrite},
     error::Failure,
     files, history, open,
-    output::{Output, Report, Table, count, quantity},
+    output::{KEYS, KEYS_BAR, Output, Report, Table, count, quantity, step},
+    preimages,
 };
-use cambium::{B256, Chain, ChainError, DumpProgress, FileError};
+use cambium::{Chain, ChainError, DumpProgress, FileError, InitOptions};
 use serde_json::json;
 use std::{
     fs::{self, File},
@@ -16,16 +17,6 @@ use std::{
 };
 
 const BUFFER_BYTES: usize = 1 << 20;
-
-/// Steps of a bar over all accounts, in the order of their hashed keys.
-pub(crate) const KEYS: u64 = 1 << 16;
-
-/// How far a hashed key is on such a bar.
-pub(crate) fn step(key: &B256) -> u64 {
-    u64::from(u16::from_be_bytes([key[0], key[1]]))
-}
-
-pub(crate) const KEYS_BAR: &str = "{bar:30} {percent}%  {msg}  ETA {eta}";
 
 pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
     let to_stdout = files::is_standard(&args.file);
@@ -48,11 +39,17 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
     };
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, to);
     let bar = out.bar(KEYS, KEYS_BAR);
-    let done = chain.dump_state(&view, &file, &mut to, &mut |progress: DumpProgress| {
-        bar.set_position(step(&progress.account));
-        let (accounts, slots) = (count(progress.accounts), count(progress.slots));
-        bar.set_message(format!("{accounts} accounts, {slots} slots"));
-    });
+    let done = chain.dump_state(
+        &view,
+        args.require_preimages,
+        &file,
+        &mut to,
+        &mut |progress: DumpProgress| {
+            bar.set_position(step(&progress.account));
+            let (accounts, slots) = (count(progress.accounts), count(progress.slots));
+            bar.set_message(format!("{accounts} accounts, {slots} slots"));
+        },
+    );
     bar.finish_and_clear();
     if done.is_err() && !to_stdout {
         // A part of a dump is none. If it can't be removed, the error that is reported matters more.
@@ -68,12 +65,15 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
         error => error.into(),
     })?;
     let block = view.block();
-    let missing = done.accounts + done.slots;
+    let missing = done.hashed_accounts + done.hashed_slots;
+    if let Some(error) = &done.preimages_error {
+        out.note(error);
+    }
     if missing > 0 {
         out.note(format_args!(
             "{} addresses and {} slots are not known: their keys are hashes",
-            count(done.accounts),
-            count(done.slots)
+            count(done.hashed_accounts),
+            count(done.hashed_slots)
         ));
     }
     if !done.has_block {
@@ -102,6 +102,8 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
         "accounts": done.accounts,
         "contracts": done.contracts,
         "slots": done.slots,
+        "missing_addresses": done.hashed_accounts,
+        "missing_slots": done.hashed_slots,
         "missing_preimages": missing,
         "loadable": done.has_block && is_mpt,
     });
@@ -114,7 +116,11 @@ pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
     }
     open::refuse_other_things(&args.db.datadir)?;
     let from = files::input(&args.file)?;
-    let options = open::options_to_write(&args.db.clone().into());
+    let db = preimages::beside(args.preimages, args.db.clone().into())?;
+    let options = InitOptions {
+        db: open::options_to_write(&db),
+        preimages: args.preimages,
+    };
     let disk = open::disk(&args.db.datadir);
     let bar = out.bar(1, INIT_BAR);
     let chain = Chain::load_dump(disk, from, options, &mut init_progress(&bar));

@@ -3,7 +3,8 @@
 use cambium::kv::{KvError, VerifyError};
 use cambium::{
     B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, IndexError,
-    ProofError, StateError, StatelessError, StoreError, WorkloadError, brief_json_error,
+    PreimagesError, ProofError, StateError, StatelessError, StoreError, WorkloadError,
+    brief_json_error,
 };
 use std::{
     fmt, io,
@@ -30,6 +31,15 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
     }
+}
+
+/// What was expected, as a part of a sentence.
+fn with_article(what: &str) -> String {
+    let article = match what.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        true => "an",
+        false => "a",
+    };
+    format!("{article} {what}")
 }
 
 /// Kinds of JSON that commands read.
@@ -84,9 +94,9 @@ pub(crate) enum Failure {
         what: &'static str,
         source: serde_json::Error,
     },
-    #[error("{file}: it is empty, and {what} was expected")]
+    #[error("{file}: it is empty, and {} was expected", with_article(.what))]
     Empty { file: String, what: &'static str },
-    #[error("{file}: it has more than 1 GiB, and {what} was expected")]
+    #[error("{file}: it has more than 1 GiB, and {} was expected", with_article(.what))]
     TooLong { file: String, what: &'static str },
     #[error("the witness does not hold: {0}")]
     Stateless(Box<StatelessError>),
@@ -167,6 +177,12 @@ impl From<HistoryError> for Failure {
 
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Self {
+        ChainError::from(error).into()
+    }
+}
+
+impl From<PreimagesError> for Failure {
+    fn from(error: PreimagesError) -> Self {
         ChainError::from(error).into()
     }
 }
@@ -361,12 +377,21 @@ fn chain_exit(error: &ChainError) -> Exit {
             | IndexError::Unreadable { .. } => Exit::Damaged,
             _ => Exit::CouldNotBeDone,
         },
+        ChainError::Preimages(error) => preimages_exit(error),
         ChainError::File(error) => file_exit(error),
         ChainError::Genesis(_)
         | ChainError::OtherGenesis { .. }
         | ChainError::NoRules
         | ChainError::NotExecuted(_)
+        | ChainError::NoPreimage { .. }
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
+    }
+}
+
+fn preimages_exit(error: &PreimagesError) -> Exit {
+    match error {
+        PreimagesError::Damaged { .. } | PreimagesError::Missing { .. } => Exit::Damaged,
+        _ => Exit::CouldNotBeDone,
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
     error::{Exit, Failure},
     figures, files, history, index, open,
     output::{Output, Report, Table, count, quantity, rate, seconds},
+    preimages,
     signals::Stop,
 };
 use cambium::{
@@ -50,6 +51,7 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     // The blocks before a failure are committed, and belong to the history as well.
     let followed = follower.map(Follower::finish).transpose();
     let indexed = index_follower.map(IndexFollower::finish).transpose();
+    let preimages_error = preimages::finish(&chain, out);
     let summary = imported?;
     if let Err(error) = followed {
         out.note(format_args!(
@@ -94,7 +96,8 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     }
     let mut report = Report::new(text(&summary, &chain), json(&summary, &chain));
     report.json["index_error"] = json!(index_error);
-    if index_error.is_some() {
+    report.json["preimages_error"] = json!(preimages_error);
+    if index_error.is_some() || preimages_error.is_some() {
         report.exit = Exit::CouldNotBeDone;
     }
     if let Some(exit) = stop.asked() {
@@ -175,10 +178,11 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     let db = index::beside(args.index, history::beside(args.history, &args.db)?)?;
+    let db = preimages::beside(args.preimages, db)?;
     let Some(genesis) = &args.genesis else {
         return open::chain_to_write(&db, out);
     };
-    chain::open_or_init(genesis, &db, None, out).map(|(chain, _)| chain)
+    chain::open_or_init(genesis, &db, None, args.preimages, out).map(|(chain, _)| chain)
 }
 
 /// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access

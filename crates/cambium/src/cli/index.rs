@@ -5,6 +5,7 @@ use super::{
         database::{DbArgs, WriteArgs},
         index::{IndexBuildArgs, LogsArgs, TxArgs},
     },
+    block_ref::BlockRef,
     error::Failure,
     history, open,
     output::{Output, Report, Table, bytes, count, quantity},
@@ -320,8 +321,19 @@ pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
         let why = format!("--from is block {from}, which comes after --to, block {to}");
         return Err(Failure::BadEntry { why });
     }
+    // A first block that was loaded has transactions whose receipts nobody has.
+    let is_loaded = from == chain.db().genesis() && from.number > 0 && to.number > from.number;
+    let from = match is_loaded && matches!(args.from, BlockRef::Earliest) {
+        false => from.number,
+        true => {
+            out.note(format_args!(
+                "block {from}, the first of the database, is not searched: it was loaded, without receipts"
+            ));
+            from.number + 1
+        }
+    };
     let (mut listed, mut lines, mut more) = (Vec::new(), String::new(), false);
-    chain.logs(&filter, from.number..=to.number, &mut |found| {
+    chain.logs(&filter, from..=to.number, &mut |found| {
         if listed.len() as u64 >= args.limit {
             more = true;
             return ControlFlow::Break(());

@@ -3,10 +3,10 @@
 
 use super::{
     args::{accounts::GetArgs, dump::InspectArgs},
-    dump::{KEYS, KEYS_BAR, step},
     error::Failure,
     history, open,
-    output::{Output, Report, Table, bytes, count, quantity},
+    output::{KEYS, KEYS_BAR, Output, Report, Table, bytes, count, quantity, step},
+    preimages::Names,
 };
 use cambium::{Account, B256, HistoryError, HistoryView, KECCAK256_EMPTY, U256, keccak256};
 use serde_json::{Value, json};
@@ -116,10 +116,15 @@ pub(crate) fn inspect(args: &InspectArgs, out: &Output) -> Result<Report, Failur
         return Err(error.into());
     }
     let codes = db.stats()?.codes;
-    described(&view, counts, codes as u64)
+    described(&view, counts, codes as u64, Names::of(&db, out)?)
 }
 
-fn described(view: &HistoryView, counts: Counts, codes: u64) -> Result<Report, Failure> {
+fn described(
+    view: &HistoryView,
+    counts: Counts,
+    codes: u64,
+    mut names: Names<'_>,
+) -> Result<Report, Failure> {
     let block = view.block();
     let mut table = Table::default()
         .row("block", block)
@@ -134,7 +139,7 @@ fn described(view: &HistoryView, counts: Counts, codes: u64) -> Result<Report, F
     // The greatest is the least one reversed.
     let largest = counts.largest.into_sorted_vec();
     if !largest.is_empty() {
-        table = table.section("Accounts with the most slots, by keccak256 of their address");
+        table = table.section("Accounts with the most slots, by address, or keccak256 of it");
     }
     for Reverse(contract) in largest {
         let Contract {
@@ -145,8 +150,10 @@ fn described(view: &HistoryView, counts: Counts, codes: u64) -> Result<Report, F
         } = contract;
         let code_bytes = view.code(&code_hash)?.len();
         let share = 100.0 * slots as f64 / counts.slots as f64;
+        let address = names.address_of(&path);
+        let name = address.map_or_else(|| path.to_string(), |address| address.to_string());
         table = table.row(
-            path,
+            name,
             format!(
                 "{} slots ({share:.1} %), {}, code of {}",
                 count(slots),
@@ -156,6 +163,7 @@ fn described(view: &HistoryView, counts: Counts, codes: u64) -> Result<Report, F
         );
         listed.push(json!({
             "path": path,
+            "address": address,
             "slots": slots,
             "bytes": size,
             "code_hash": code_hash,
@@ -193,6 +201,11 @@ pub(crate) fn storage(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         slots.push((slot, value));
         ControlFlow::Continue(())
     })?;
+    let mut names = Names::of(&db, out)?;
+    let slots: Vec<(B256, Option<B256>, U256)> = slots
+        .into_iter()
+        .map(|(slot, value)| (slot, names.slot_of(&slot), value))
+        .collect();
     let block = view.block();
     let mut table = Table::default()
         .row("address", args.address)
@@ -202,17 +215,23 @@ pub(crate) fn storage(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         (true, 0) => table.row("slots", "none"),
         (true, found) => table
             .row("slots", count(found as u64))
-            .section("Values by keccak256 of the slot"),
+            .section("Values by slot, or keccak256 of it"),
     };
-    for (slot, value) in &slots {
-        table = table.row(slot, format!("{value:#x}"));
+    for (hash, key, value) in &slots {
+        // A hash is told from a slot: it may be a number as well.
+        let name = match key {
+            Some(key) => key.to_string(),
+            None => format!("keccak256 {hash}"),
+        };
+        table = table.row(name, format!("{value:#x}"));
     }
     let mut text = table.to_string();
     if let Some(next) = next {
         text += &format!("\nThere are more: go on with --from {next}.");
     }
     let slots = slots.iter();
-    let slots = slots.map(|(slot, value)| json!({ "path": slot, "value": value }));
+    let slots =
+        slots.map(|(hash, key, value)| json!({ "path": hash, "slot": key, "value": value }));
     let json = json!({
         "address": args.address,
         "block_number": quantity(block.number),

@@ -344,7 +344,7 @@ fn roll_back(args: &KvRollbackArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
-    let (name, reader) = files::lines(&args.file, "a line of a key and a value")?;
+    let (name, reader) = files::lines(&args.file, "line of a key and a value")?;
     let store = open_to_write(&args.store, out)?;
     let (mut batch, mut lines, mut bytes) = (WriteBatch::new(), 0, 0);
     let (mut commits, mut entries, mut deleted) = (0u64, 0u64, 0u64);

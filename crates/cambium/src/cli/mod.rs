@@ -17,6 +17,7 @@ mod about;
 mod figures;
 mod open;
 mod history;
+mod preimages;
 mod index;
 mod chain;
 mod bal;

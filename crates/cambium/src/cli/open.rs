@@ -57,7 +57,15 @@ pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {
             "blocks.idx",
             "lost+found",
         ];
-        let folders = ["log", "segments", "values", "history", "index", "readers"];
+        let folders = [
+            "log",
+            "segments",
+            "values",
+            "history",
+            "index",
+            "preimages",
+            "readers",
+        ];
         let ends = name.starts_with("checkpoint-") || name.ends_with(".tmp");
         files.contains(&name) || folders.contains(&name) || ends || name.contains(".damaged")
     };
@@ -117,6 +125,15 @@ fn of_accounts(db: Db, args: &DbArgs) -> Result<Db, Failure> {
     match db.options().leaves {
         LeafKind::Accounts => Ok(db),
         LeafKind::Entries => Err(Failure::AStore(args.datadir.clone())),
+    }
+}
+
+/// What follows the chain of a database that is open for writing, if it is a chain's: as long as it is there, the log
+/// keeps the blocks that are not followed yet.
+pub(crate) fn followed(db: &Db) -> Result<Option<Chain>, Failure> {
+    match Chain::rules_of(db)? {
+        Some(_) => Ok(Some(Chain::of(db.clone())?)),
+        None => Ok(None),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Output for people and for machines.
 
 use super::error::{Exit, Failure, Told};
+use cambium::B256;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -36,6 +37,16 @@ impl Report {
 
 /// Time between two lines of progress, where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Steps of a bar over all accounts, in the order of their hashed keys.
+pub(crate) const KEYS: u64 = 1 << 16;
+
+/// How far a hashed key is on such a bar.
+pub(crate) fn step(key: &B256) -> u64 {
+    u64::from(u16::from_be_bytes([key[0], key[1]]))
+}
+
+pub(crate) const KEYS_BAR: &str = "{bar:30} {percent}%  {msg}  ETA {eta}";
 
 /// Standard output and standard error.
 pub(crate) struct Output {

@@ -2,16 +2,17 @@
 
 use super::write::VERSION;
 use crate::{
-    Block, Chain, ChainError, ChainSpec, FileError, InitProgress, InputFile, Progress,
+    Block, Chain, ChainError, ChainSpec, FileError, InitOptions, InitProgress, InputFile, Progress,
     body::{validate_access_list, validate_body},
-    files::buffered,
+    files::unpacked,
     genesis::{BLOBS_MAX, Value, optional, required},
     json::{Fields, Object, brief_json_error, named, object},
+    preimages::FirstPreimages,
 };
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_primitives::{AccessList, Account, BlockId};
-use cambium_state::{Disk, Loader, Options, StateError};
+use cambium_state::{Disk, Loader, StateError};
 use cambium_trie::TrieError;
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use std::{
@@ -29,7 +30,7 @@ const STRING_BYTES_MAX: usize = 64 << 20;
 const TELL_ACCOUNTS: u64 = 4096;
 
 impl Chain {
-    /// Makes a database of a state that [`Chain::dump_state`] has written. Its first block is the block of
+    /// Makes a database of a state that [`Chain::dump_state`] has written, gzipped or not. Its first block is the block of
     /// the dump, and blocks after it can be imported.
     ///
     /// The block's ancestors are not in the dump: a block after it that asks for the hash of one
@@ -43,7 +44,7 @@ impl Chain {
     pub fn load_dump(
         disk: Arc<dyn Disk>,
         from: InputFile,
-        options: Options,
+        options: impl Into<InitOptions>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
         let InputFile { name, file } = from;
@@ -54,10 +55,11 @@ impl Chain {
             file: name.clone(),
             what,
         };
-        let loader = Loader::new(disk, options)?;
+        let (loader, preimages) = options.into().begin(disk)?;
         let mut top = TopFields {
             loading: Loading {
                 loader,
+                preimages,
                 progress,
                 bytes: bytes.clone(),
                 failure: None,
@@ -72,7 +74,10 @@ impl Chain {
             has_alloc: false,
         };
         let source = ShortStrings {
-            source: buffered(file, &bytes),
+            source: unpacked(file, &bytes).map_err(|source| FileError::Open {
+                file: name.clone(),
+                source,
+            })?,
             len: 0,
         };
         let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(source));
@@ -85,7 +90,7 @@ impl Chain {
                     .ok_or_else(|| serde_json::Error::custom("null"))
             });
         if let Some(failure) = top.loading.failure {
-            return Err(failure.into());
+            return Err(failure);
         }
         parsed.map_err(|error| bad(brief_json_error(error).to_string()))?;
         match top.version {
@@ -130,7 +135,10 @@ impl Chain {
         let list = access_list(&block, top.access_list.as_ref())
             .map_err(|what| bad(format!("blockAccessList: {what}")))?;
         let Loading {
-            loader, progress, ..
+            loader,
+            preimages,
+            progress,
+            ..
         } = top.loading;
         let loaded = loader
             .finish(&mut |built| progress(InitProgress::State(built)))
@@ -147,6 +155,7 @@ impl Chain {
             ))
             .into());
         }
+        preimages.finish(id)?;
         Self::create_at(loaded, spec, &block, total_difficulty, list.as_ref())
     }
 }
@@ -207,11 +216,12 @@ fn access_list(block: &Block, rlp: Option<&Bytes>) -> Result<Option<AccessList>,
 /// Puts accounts into the new database.
 struct Loading<'a> {
     loader: Loader,
+    preimages: FirstPreimages,
     progress: &'a mut dyn FnMut(InitProgress),
     /// How far the file is read.
     bytes: Progress,
     /// The error that ended the reading.
-    failure: Option<StateError>,
+    failure: Option<ChainError>,
 }
 
 impl Loading<'_> {
@@ -219,10 +229,28 @@ impl Loading<'_> {
         &mut self,
         put: impl FnOnce(&mut Loader) -> Result<(), StateError>,
     ) -> Result<(), D> {
-        put(&mut self.loader).map_err(|failure| {
-            self.failure = Some(failure);
-            D::custom("stopped")
-        })
+        put(&mut self.loader).map_err(|failure| self.stopped(failure.into()))
+    }
+
+    /// Adds preimages, if the database is to keep them.
+    fn add<D: Error>(&mut self, address: Option<Address>, slot: Option<B256>) -> Result<(), D> {
+        let added = self.preimages.add(address, slot);
+        added.map_err(|failure| self.stopped(failure.into()))
+    }
+
+    fn stopped<D: Error>(&mut self, failure: ChainError) -> D {
+        self.failure = Some(failure);
+        D::custom("stopped")
+    }
+
+    /// Refuses a hash whose preimage the database would have to keep.
+    fn refuse_hash<D: Error>(&self, hash: &B256) -> Result<(), D> {
+        match self.preimages.are_wanted() {
+            true => Err(D::custom(format_args!(
+                "{hash} is a hash whose preimage is not known: load without preimages"
+            ))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -282,8 +310,14 @@ impl<'de> Fields<'de> for AllocFields<'_, '_> {
 
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
         let path = match (Address::from_text(key), key.parse()) {
-            (Some(address), _) => keccak256(address),
-            (None, Ok(path)) => path,
+            (Some(address), _) => {
+                self.0.add(Some(address), None)?;
+                keccak256(address)
+            }
+            (None, Ok(path)) => {
+                self.0.refuse_hash(&path)?;
+                path
+            }
             (None, Err(_)) => {
                 let key = crate::genesis::shown(key);
                 return Err(M::Error::custom(format_args!(
@@ -369,12 +403,22 @@ impl<'de> Fields<'de> for StorageFields<'_, '_> {
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
         let slot = match self.is_hashed {
             true => key.parse().ok(),
-            false => B256::from_text(key).map(keccak256),
+            false => B256::from_text(key),
         };
         let slot: B256 = slot.ok_or_else(|| {
             let key = crate::genesis::shown(key);
             M::Error::custom(format_args!("`{key}` is not a slot of 64 hex digits"))
         })?;
+        let slot = match self.is_hashed {
+            true => {
+                self.loading.refuse_hash(&slot)?;
+                slot
+            }
+            false => {
+                self.loading.add(None, Some(slot))?;
+                keccak256(slot)
+            }
+        };
         let value = required(map, slot)?;
         if self.slots.len() == PART_SLOTS {
             let (account, slots) = (self.account, std::mem::take(self.slots));

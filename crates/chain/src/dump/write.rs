@@ -1,8 +1,9 @@
 //! Writing a state.
 
 use crate::{Chain, ChainError, FileError, stored::StoredBlock};
-use alloy_primitives::{B256, KECCAK256_EMPTY};
+use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256};
 use cambium_history::HistoryView;
+use cambium_preimages::{PreimagesError, PreimagesLookup};
 use cambium_primitives::Account;
 use std::{
     io::{self, Write},
@@ -13,6 +14,9 @@ use std::{
 pub(super) const VERSION: u64 = 1;
 /// Number of accounts and slots between progress reports.
 const TELL_LEAVES: u64 = 4096;
+/// Accounts and slots that are in memory at most, so that preimages of the slots are looked up in the order of their
+/// hashes. An account with more slots is written from one page after another.
+const BATCH_LEAVES: usize = 1 << 17;
 
 /// Progress of writing a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,29 +30,39 @@ pub struct DumpProgress {
 }
 
 /// What a dump has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpSummary {
-    /// Number of accounts, all of them by keccak(address).
+    /// Number of accounts.
     pub accounts: u64,
-    /// Number of slots, all of them by keccak(slot).
+    /// Number of slots.
     pub slots: u64,
     /// Number of accounts with a code.
     pub contracts: u64,
+    /// Number of accounts by keccak(address), since their addresses are not known.
+    pub hashed_accounts: u64,
+    /// Number of slots by keccak(slot), since their keys are not known.
+    pub hashed_slots: u64,
     /// Whether the block itself is there, so that a database can be made of the dump.
     pub has_block: bool,
+    /// Why a preimage could not be read, the first time, if the chain keeps any. That key is a hash.
+    pub preimages_error: Option<String>,
 }
 
 impl Chain {
     /// Writes the state of a view as JSON ([`Chain::load_dump`] reads it), account by account, in the order of
-    /// keccak(address). One page of the state, and one code, are in memory at a time. `out` should be
-    /// buffered; `name` is used in errors.
+    /// keccak(address). Accounts are by their addresses and slots by their keys as far as these are known: if the
+    /// chain keeps preimages. Otherwise they are by their hashes, or the first of them is an error if
+    /// `requires_preimages`. One page of the state, and one code, are in memory at a time; with preimages up to 131,072
+    /// accounts and slots as well. `out` should be buffered; `name` is used in errors.
     ///
     /// # Errors
     ///
-    /// If the state can't be read, or `out` can't be written to.
+    /// If the state can't be read, or `out` can't be written to. [`ChainError::NoPreimage`] names a hash whose
+    /// preimage is required and not known, and [`ChainError::Preimages`] says why none can be read.
     pub fn dump_state(
         &self,
         view: &HistoryView,
+        requires_preimages: bool,
         name: &str,
         out: &mut dyn Write,
         progress: &mut dyn FnMut(DumpProgress),
@@ -59,15 +73,22 @@ impl Chain {
             Err(cambium_state::StateError::NotKept { .. }) => None,
             Err(error) => return Err(error.into()),
         };
+        let names = Names::of(self, requires_preimages)?;
         let mut dump = Dump {
             view,
+            names,
+            pending: Vec::new(),
+            pending_leaves: 0,
             out,
             progress,
             done: DumpSummary {
                 accounts: 0,
                 slots: 0,
                 contracts: 0,
+                hashed_accounts: 0,
+                hashed_slots: 0,
                 has_block: block.is_some(),
+                preimages_error: None,
             },
         };
         let written = |source| FileError::Write {
@@ -85,16 +106,81 @@ impl Chain {
                 }
             }
         })?;
-        match failure {
-            Some(Failure::Chain(error)) => return Err(*error),
-            Some(Failure::Io(error)) => return Err(written(error).into()),
-            None => {}
+        match failure.map_or_else(|| dump.write_pending(), Err) {
+            Err(Failure::Chain(error)) => return Err(*error),
+            Err(Failure::Io(error)) => return Err(written(error).into()),
+            Ok(()) => {}
         }
-        let done = dump.done;
+        let mut done = dump.done;
+        done.preimages_error = dump.names.error;
         writeln!(out, "\n  }}\n}}")
             .and_then(|()| out.flush())
             .map_err(written)?;
         Ok(done)
+    }
+}
+
+/// Preimages of the hashes in the state, as far as they are known.
+struct Names {
+    lookup: Option<PreimagesLookup>,
+    are_required: bool,
+    /// The first error of a look-up.
+    error: Option<String>,
+}
+
+impl Names {
+    fn of(chain: &Chain, are_required: bool) -> Result<Self, ChainError> {
+        let (lookup, error) = match chain.preimages() {
+            Ok(preimages) => (preimages.map(|preimages| preimages.lookup()), None),
+            Err(error) if are_required => return Err(error),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Ok(Self {
+            lookup,
+            are_required,
+            error,
+        })
+    }
+
+    /// The preimage of a hash, which is `what`. `None` if it is not known.
+    fn find<T>(
+        &mut self,
+        what: &'static str,
+        hash: &B256,
+        find: impl FnOnce(&mut PreimagesLookup) -> Result<Option<T>, PreimagesError>,
+    ) -> Result<Option<T>, Failure> {
+        let found = self.lookup.as_mut().map_or(Ok(None), find);
+        match found {
+            Ok(None) if self.are_required => {
+                let hash = *hash;
+                Err(Box::new(ChainError::NoPreimage { what, hash }).into())
+            }
+            Err(error) if self.are_required => Err(Box::new(error).into()),
+            Err(error) => {
+                let error = self.error.get_or_insert_with(|| error.to_string());
+                tracing::debug!(%error, %hash, "a preimage can't be read");
+                Ok(None)
+            }
+            Ok(found) => Ok(found),
+        }
+    }
+
+    fn address_of(&mut self, hash: &B256) -> Result<Option<Address>, Failure> {
+        self.find("an account", hash, |lookup| lookup.address_of(hash))
+    }
+
+    fn slot_of(&mut self, hash: &B256) -> Result<Option<B256>, Failure> {
+        self.find("a slot", hash, |lookup| lookup.slot_of(hash))
+    }
+
+    /// Those of many slots, in any order.
+    fn slots_of(&mut self, hashes: &[B256]) -> Result<Vec<Option<B256>>, Failure> {
+        let found = self.lookup.as_mut().map(|lookup| lookup.slots_of(hashes));
+        match found {
+            Some(Ok(found)) if !self.are_required || found.iter().all(Option::is_some) => Ok(found),
+            // One after another: the error, or what is missing, is that of one of them.
+            _ => hashes.iter().map(|hash| self.slot_of(hash)).collect(),
+        }
     }
 }
 
@@ -115,8 +201,19 @@ impl<E: Into<ChainError>> From<Box<E>> for Failure {
     }
 }
 
+/// An account that is not written yet, with all its slots.
+struct Pending {
+    path: B256,
+    account: Account,
+    slots: Vec<(B256, U256)>,
+}
+
 struct Dump<'a> {
     view: &'a HistoryView,
+    names: Names,
+    pending: Vec<Pending>,
+    /// Number of these accounts and of their slots.
+    pending_leaves: usize,
     out: &'a mut dyn Write,
     progress: &'a mut dyn FnMut(DumpProgress),
     done: DumpSummary,
@@ -147,6 +244,100 @@ impl Dump<'_> {
     }
 
     fn account(&mut self, path: B256, account: &Account) -> Result<(), Failure> {
+        if self.names.lookup.is_none() {
+            return self.write_page_by_page(path, account);
+        }
+        let (mut slots, mut is_large) = (Vec::new(), false);
+        let read = |slot, value| {
+            is_large = slots.len() == BATCH_LEAVES;
+            match is_large {
+                true => ControlFlow::Break(()),
+                false => {
+                    slots.push((slot, value));
+                    ControlFlow::Continue(())
+                }
+            }
+        };
+        let walked = self.view.each_slot_from(&path, &B256::ZERO, read);
+        walked.map_err(Box::new)?;
+        if is_large {
+            drop(slots);
+            self.write_pending()?;
+            return self.write_page_by_page(path, account);
+        }
+        self.pending_leaves += 1 + slots.len();
+        self.pending.push(Pending {
+            path,
+            account: *account,
+            slots,
+        });
+        match self.pending_leaves >= BATCH_LEAVES {
+            true => self.write_pending(),
+            false => Ok(()),
+        }
+    }
+
+    fn write_pending(&mut self) -> Result<(), Failure> {
+        self.pending_leaves = 0;
+        let pending = std::mem::take(&mut self.pending);
+        let slots = pending.iter().flat_map(|pending| &pending.slots);
+        let hashes: Vec<B256> = slots.map(|(hash, _)| *hash).collect();
+        let mut keys = self.names.slots_of(&hashes)?.into_iter();
+        for pending in pending {
+            let Pending {
+                path,
+                account,
+                slots,
+            } = pending;
+            self.begin(path, &account)?;
+            let (mut known, mut hashed) = (Object::new("storage"), Vec::new());
+            for ((hash, value), key) in slots.into_iter().zip(keys.by_ref()) {
+                match key {
+                    Some(key) => self.slot(&mut known, path, key, value)?,
+                    None => hashed.push((hash, value)),
+                }
+            }
+            known.end(self.out)?;
+            let mut unknown = Object::new("hashedStorage");
+            for (hash, value) in hashed {
+                self.slot(&mut unknown, path, hash, value)?;
+            }
+            self.done.hashed_slots += unknown.end(self.out)?;
+            self.out.write_all(b"}")?;
+        }
+        Ok(())
+    }
+
+    /// Writes an account while its slots are read: all by their hashes, or, if keys are known, in two passes.
+    fn write_page_by_page(&mut self, path: B256, account: &Account) -> Result<(), Failure> {
+        self.begin(path, account)?;
+        let mut known = Marks::default();
+        if self.names.lookup.is_some() {
+            self.slots(Object::new("storage"), path, |names, slot| {
+                let key = names.slot_of(slot)?;
+                known.push(key.is_some());
+                Ok(key)
+            })?;
+        }
+        // The others, in an object of their own. What was found is not looked up again: it may fail now.
+        if known.falses > 0 || self.names.lookup.is_none() {
+            let mut at = 0;
+            let unknown = Object::new("hashedStorage");
+            self.done.hashed_slots += self.slots(unknown, path, |names, slot| {
+                at += 1;
+                match known.get(at - 1) {
+                    Some(true) => Ok(None),
+                    Some(false) => Ok(Some(*slot)),
+                    // It tells those that require preimages that there are none.
+                    None => Ok(Some(names.slot_of(slot)?.unwrap_or(*slot))),
+                }
+            })?;
+        }
+        Ok(self.out.write_all(b"}")?)
+    }
+
+    /// Writes an account up to its slots.
+    fn begin(&mut self, path: B256, account: &Account) -> Result<(), Failure> {
         let Account {
             nonce,
             balance,
@@ -154,54 +345,131 @@ impl Dump<'_> {
         } = account;
         let separator = if self.done.accounts > 0 { "," } else { "" };
         self.done.accounts += 1;
+        tell(&self.done, path, self.progress);
+        match self.names.address_of(&path)? {
+            Some(address) => write!(self.out, "{separator}\n    \"{address:#x}\": {{")?,
+            None => {
+                self.done.hashed_accounts += 1;
+                write!(self.out, "{separator}\n    \"{path}\": {{")?;
+            }
+        }
         write!(
             self.out,
-            "{separator}\n    \"{path}\": {{\"balance\": \"{balance:#x}\", \"nonce\": \"{nonce:#x}\""
+            "\"balance\": \"{balance:#x}\", \"nonce\": \"{nonce:#x}\""
         )?;
         if *code_hash != KECCAK256_EMPTY {
             let code = self.view.code(code_hash).map_err(Box::new)?;
             write!(self.out, ", \"code\": \"{code}\"")?;
             self.done.contracts += 1;
         }
-        let (mut slots, mut failure) = (0u64, None);
-        let Self {
-            view,
-            out,
-            progress,
-            done,
-        } = self;
-        view.each_slot_from(&path, &B256::ZERO, |slot, value| {
-            let before = match slots {
-                0 => ", \"hashedStorage\": {",
-                _ => ",",
-            };
-            if let Err(error) = write!(out, "{before}\n      \"{slot}\": \"{value:#x}\"") {
-                failure = Some(error);
-                return ControlFlow::Break(());
+        Ok(())
+    }
+
+    fn slot(
+        &mut self,
+        object: &mut Object,
+        account: B256,
+        key: B256,
+        value: U256,
+    ) -> Result<(), Failure> {
+        object.put(self.out, key, value)?;
+        self.done.slots += 1;
+        tell(&self.done, account, self.progress);
+        Ok(())
+    }
+
+    /// Writes the slots of an account as an object: those to which `key` gives a key. Returns their number.
+    fn slots(
+        &mut self,
+        mut object: Object,
+        account: B256,
+        mut key: impl FnMut(&mut Names, &B256) -> Result<Option<B256>, Failure>,
+    ) -> Result<u64, Failure> {
+        let (view, mut failure) = (self.view, None);
+        view.each_slot_from(&account, &B256::ZERO, |slot, value| {
+            let written = key(&mut self.names, &slot).and_then(|key| match key {
+                Some(key) => self.slot(&mut object, account, key, value),
+                None => Ok(()),
+            });
+            match written {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failure = Some(error);
+                    ControlFlow::Break(())
+                }
             }
-            slots += 1;
-            done.slots += 1;
-            if (done.accounts + done.slots).is_multiple_of(TELL_LEAVES) {
-                progress(DumpProgress {
-                    account: path,
-                    accounts: done.accounts,
-                    slots: done.slots,
-                });
-            }
-            ControlFlow::Continue(())
         })
         .map_err(Box::new)?;
-        if let Some(error) = failure {
-            return Err(error.into());
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(object.end(self.out)?),
         }
-        out.write_all(if slots > 0 { b"}}" } else { b"}" })?;
-        if slots == 0 && (done.accounts + done.slots).is_multiple_of(TELL_LEAVES) {
-            progress(DumpProgress {
-                account: path,
-                accounts: done.accounts,
-                slots: done.slots,
-            });
+    }
+}
+
+/// Slots of an account as a field of it, which is left out if there are none.
+struct Object {
+    name: &'static str,
+    written: u64,
+}
+
+impl Object {
+    const fn new(name: &'static str) -> Self {
+        let written = 0;
+        Self { name, written }
+    }
+
+    fn put(&mut self, out: &mut dyn Write, key: B256, value: U256) -> io::Result<()> {
+        match self.written {
+            0 => write!(out, ", \"{}\": {{", self.name)?,
+            _ => out.write_all(b",")?,
         }
-        Ok(())
+        self.written += 1;
+        write!(out, "\n      \"{key}\": \"{value:#x}\"")
+    }
+
+    fn end(self, out: &mut dyn Write) -> io::Result<u64> {
+        if self.written > 0 {
+            out.write_all(b"}")?;
+        }
+        Ok(self.written)
+    }
+}
+
+/// Reports progress from time to time.
+fn tell(done: &DumpSummary, account: B256, progress: &mut dyn FnMut(DumpProgress)) {
+    let (accounts, slots) = (done.accounts, done.slots);
+    if (accounts + slots).is_multiple_of(TELL_LEAVES) {
+        progress(DumpProgress {
+            account,
+            accounts,
+            slots,
+        });
+    }
+}
+
+/// A mark for each slot of an account, in their order: a bit.
+#[derive(Default)]
+struct Marks {
+    words: Vec<u64>,
+    len: usize,
+    falses: usize,
+}
+
+impl Marks {
+    fn push(&mut self, mark: bool) {
+        if self.len.is_multiple_of(64) {
+            self.words.push(0);
+        }
+        if let Some(word) = self.words.last_mut() {
+            *word |= u64::from(mark) << (self.len % 64);
+        }
+        self.len += 1;
+        self.falses += usize::from(!mark);
+    }
+
+    fn get(&self, at: usize) -> Option<bool> {
+        let word = self.words.get(at / 64).filter(|_| at < self.len)?;
+        Some(word >> (at % 64) & 1 == 1)
     }
 }

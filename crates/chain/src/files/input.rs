@@ -1,9 +1,10 @@
 //! Opening a file, recognizing its format, and counting the bytes read.
 
 use super::FileError;
+use flate2::bufread::MultiGzDecoder;
 use std::{
     fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::Path,
     sync::{
         Arc,
@@ -13,6 +14,9 @@ use std::{
 
 /// Size of the buffer for reading and writing, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
+
+/// The first bytes of gzipped data.
+pub(super) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Progress of reading a file. Clones share the count, so a progress bar can run on another thread.
 #[derive(Clone, Debug)]
@@ -159,6 +163,18 @@ pub(crate) fn buffered(file: File, progress: &Progress) -> BufReader<Counted> {
             progress: progress.clone(),
         },
     )
+}
+
+/// Reads a file that may be gzipped.
+pub(crate) fn unpacked(file: File, progress: &Progress) -> io::Result<Box<dyn BufRead>> {
+    let mut plain = buffered(file, progress);
+    Ok(match plain.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        true => {
+            let unpacked = MultiGzDecoder::new(plain);
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
+        }
+        false => Box::new(plain),
+    })
 }
 
 /// Reads `len` bytes, or fewer if the source ends. The buffer grows with the bytes read, so a false

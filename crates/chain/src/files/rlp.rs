@@ -4,7 +4,7 @@
 
 use super::{
     BLOCK_BYTES_MAX, FileError, FilePosition, Progress, RawBlock,
-    input::{BUFFER_BYTES, Counted, Opened, buffered, open_file, read_claimed},
+    input::{BUFFER_BYTES, Counted, GZIP_MAGIC, Opened, buffered, open_file, read_claimed},
     raw::peek_number,
 };
 use alloy_primitives::Bytes;
@@ -17,8 +17,6 @@ use std::{
     path::Path,
     sync::Arc,
 };
-
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads a chain file block by block, holding one block in memory.
 ///

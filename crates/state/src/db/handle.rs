@@ -8,6 +8,7 @@ use crate::{
     view::{ahead::ReadAhead, state::View},
 };
 use alloy_primitives::B256;
+use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_snapshot::{PagePin, StateError, pinned_bytes_max};
 use std::sync::Arc;
@@ -263,6 +264,11 @@ impl Db {
             changes: record.changes,
             reverts: record.reverts,
         }))
+    }
+
+    /// The disk that the database is on. What is beside the database on it is not the engine's.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.inner.store.disk
     }
 
     /// Keeps the blocks above `number` in the block log, whatever [`Options::keep_blocks`] says:

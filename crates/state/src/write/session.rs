@@ -320,6 +320,11 @@ impl Staged {
         &self.changes
     }
 
+    /// What takes the changes back: the values before the block, of all that it changes.
+    pub const fn reverts(&self) -> &Changes {
+        &self.reverts
+    }
+
     /// Gives the block its number and hash, so that other blocks can be built on it. Waits for
     /// memory if blocks arrive faster than they can be merged.
     ///

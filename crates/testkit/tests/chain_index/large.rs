@@ -45,7 +45,7 @@ fn block(number: u64, parent: B256) -> (Bytes, B256) {
     let header = list(&[alloy_rlp::encode(number), alloy_rlp::encode(parent)]);
     let hash = keccak256(&header);
     let rlp = list(&[header, list(&transactions), list(&[])]);
-    (StoredBody::encode(U256::ZERO, &rlp, &[], None), hash)
+    (StoredBody::encode(U256::ZERO, &rlp, &[], None, None), hash)
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn block(random: &mut Random, number: u64, parent: B256, salt: u64) -> ModelBloc
     ModelBlock {
         id,
         parent,
-        body: StoredBody::encode(difficulty, &rlp, &list, packed.as_deref()),
+        body: StoredBody::encode(difficulty, &rlp, &list, packed.as_deref(), None),
         transactions,
         logs: (has_receipts || count == 0).then_some(logs),
     }

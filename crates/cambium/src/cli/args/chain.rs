@@ -51,6 +51,10 @@ pub(crate) struct InitArgs {
     /// Genesis file, as geth, reth and hive write them
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: PathBuf,
+    /// Keep the addresses and the keys of slots behind the hashes in the state, of the genesis and of all
+    /// blocks to come: `db dump` and others show them. They can't be had later
+    #[arg(long)]
+    pub(crate) preimages: bool,
     #[command(flatten)]
     pub(crate) commitment: CommitmentArgs,
     #[command(flatten)]

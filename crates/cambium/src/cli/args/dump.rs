@@ -5,16 +5,18 @@ use clap::Args as ClapArgs;
 use std::{num::NonZeroUsize, path::PathBuf};
 
 pub(crate) const DUMP_HELP: &str = "\
-Accounts have the form of a genesis file's `alloc`, under keccak256 of their address, and slots are under
-`hashedStorage`, by keccak256 of the slot: the database knows neither addresses nor slots. The block and
-the fork rules come with them, so that `cambium db load` makes a database that goes on after the block.
+Accounts have the form of a genesis file's `alloc`. A database that was made with `cambium init --preimages`
+knows their addresses and slots; others are under keccak256 of their address, and slots under
+`hashedStorage`, by keccak256 of the slot. The block and the fork rules come with them, so that
+`cambium db load` makes a database that goes on after the block.
 
 Examples:
   cambium db dump state.json -d DIR              the state at the head
   cambium db dump --block 1000 -d DIR | gzip     the state after block 1000, to standard output
 
 With --json, for a dump to a file: file, block_number, block_hash, accounts, contracts, slots,
-missing_preimages (keys that are hashes) and loadable.";
+missing_addresses and missing_slots (those that are hashes), missing_preimages (both together) and
+loadable.";
 
 pub(crate) const LOAD_HELP: &str = "\
 The state root of what is loaded is compared with that of the block in the dump, which becomes the
@@ -22,14 +24,15 @@ first block of the database. Blocks after it can be imported; one that asks for 
 (BLOCKHASH) is refused, since the database does not have it.
 
 With --json: chain_id, genesis_number and genesis_hash (those of the first block), state_root, head_number,
-head_hash.";
+head_hash, preimages (whether they are kept).";
 
 pub(crate) const INSPECT_HELP: &str = "\
 Every account and slot is read, in the order of their hashed keys. Bytes are those of keys and values,
 without what pages and the index need besides.
 
 With --json: block_number, block_hash, accounts, contracts, accounts_with_storage, slots, account_bytes,
-slot_bytes, codes, and largest: path, slots, bytes, code_hash and code_bytes of each.";
+slot_bytes, codes, and largest: path, address (null if it is not known), slots, bytes, code_hash and
+code_bytes of each.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DumpArgs {
@@ -39,15 +42,22 @@ pub(crate) struct DumpArgs {
     /// Overwrite the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
+    /// Fail at the first address or slot that is not known, instead of writing its hash
+    #[arg(long)]
+    pub(crate) require_preimages: bool,
     #[command(flatten)]
     pub(crate) state: StateArgs,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LoadArgs {
-    /// File that `cambium db dump` has written, or - for standard input
+    /// File that `cambium db dump` has written, gzipped or not, or - for standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// Keep the addresses and the keys of slots, which all have to be in the dump, and those of blocks to
+    /// come: see `cambium init --help`
+    #[arg(long)]
+    pub(crate) preimages: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

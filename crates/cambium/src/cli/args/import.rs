@@ -18,7 +18,8 @@ the database opens at a committed block.
 With --json: blocks, transactions, gas, seconds, skipped, executor (the one that ran, and why), listed
 (blocks with access lists), applied (blocks not executed), parallel
 (transactions executed in parallel), again (transactions executed again in sequence), head_number,
-head_hash, state_root, timings (seconds spent in each stage; stages run concurrently) and counters.";
+head_hash, state_root, timings (seconds spent in each stage; stages run concurrently), counters,
+index_error and preimages_error (why what follows the chain does not follow it any more).";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
@@ -29,6 +30,10 @@ pub(crate) struct ImportArgs {
     /// database is of the same chain
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
+    /// Of --genesis: keep the addresses and the keys of slots behind the hashes in the state, as
+    /// `cambium init --preimages` does
+    #[arg(long, requires = "genesis")]
+    pub(crate) preimages: bool,
     /// File of the blocks' access lists, which are verified as well
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,

@@ -14,7 +14,17 @@ blocks changed is in their records in the log until it is merged, and compared w
 With --json: sound, snapshot_number, snapshot_hash, accounts, slots, entries and pages (of the snapshot),
 codes, values (those that are stored apart from their entries), blocks (canonical ones in the log), damage
 (descriptions) and more_damage (the number of those that are not described). The exit code is 4 if there
-is any.";
+is any.
+
+With --preimages and --json: whole, block_number, block_hash, addresses and slots (in the files),
+state_accounts, state_slots, missing_addresses, missing_slots and lost_blocks (those that had left the log before they
+were read). The exit code is 4 if any is missing.";
+
+const BACKUP_HELP: &str = "\
+With --json: copy, head_number, head_hash, history (null if there is none: first_number, last_number, last_hash, files,
+bytes), index_upto_number, index_error, preimages (whether they were copied), preimages_error, shared_files,
+shared_bytes, copied_files and copied_bytes. An index or preimages that are damaged are not copied, which the
+errors say: the copy of the database is whole, and the exit code is 1.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbCommand {
@@ -25,10 +35,11 @@ pub(crate) enum DbCommand {
     /// Read everything, hash the state from its leaves, and compare it with the roots
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
-    /// Copy the database and its history to a new directory, even while another process writes to them
+    /// Copy the database to a new directory, even while another process writes to it
     ///
-    /// If both directories are on one file system, files that are no longer written to are hard
+    /// Its history, index and preimages are copied with it. If both directories are on one file system, files that are no longer written to are hard
     /// linked, which takes no time and no space. The copy is opened to check that it is complete
+    #[command(after_help = BACKUP_HELP)]
     Backup(BackupArgs),
     /// Restore damaged files from the others, and print which blocks must be imported again
     Repair(RepairArgs),
@@ -49,6 +60,10 @@ pub(crate) struct CheckArgs {
     /// the block log
     #[arg(long)]
     pub(crate) history: bool,
+    /// Check the preimages instead: every page of their files, and that there is one for each hash in
+    /// the state
+    #[arg(long, conflicts_with = "history")]
+    pub(crate) preimages: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -64,6 +79,9 @@ pub(crate) struct BackupArgs {
     /// Leave the index out: `cambium index build` makes it in the copy, as far as the log goes
     #[arg(long)]
     pub(crate) no_index: bool,
+    /// Leave the preimages out: they can't be had later
+    #[arg(long)]
+    pub(crate) no_preimages: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
