@@ -58,8 +58,8 @@ pub enum ChainError {
     Preimages(Box<PreimagesError>),
     /// The preimage of a hash in the state is required, and not known.
     #[error(
-        "{what} is known by its hash {hash} alone: databases made by `cambium init --preimages` know what is \
-         behind the hashes"
+        "{what} is known by its hash {hash} alone: `cambium init --preimages` makes databases that know what is \
+         behind the hashes, and `cambium db check --preimages` says what they lack"
     )]
     NoPreimage {
         /// `an account` or `a slot`.

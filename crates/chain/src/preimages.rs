@@ -25,11 +25,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const MEMORY_SHARE: u64 = 16;
 const MEMORY_MIN: u64 = 1 << 20;
 const MEMORY_MAX: u64 = 256 << 20;
-/// A reader has those in memory that the writer has not in files, and of the blocks that the writer's follower has
-/// not read.
-const READER_FACTOR: u64 = 16;
+/// Memory of a reader for those that the writer has not in files, and of blocks that the writer's follower has not
+/// read.
+const READER_BYTES: u64 = 1 << 30;
 /// Blocks after which those in memory go to a file, so that the log need not keep more than these.
-const FLUSH_BLOCKS: u64 = 4_096;
+const FLUSH_BLOCKS: u64 = 512;
 
 /// Who reads the log.
 const LOG_READER: &str = "preimages";
@@ -192,15 +192,25 @@ impl KeptPreimages {
                 follower.catch_up(&|| !signal.is_over()).map(drop)
             });
             let mut is_lowered = false;
-            threads.repeat("the preimages", may_pass, move |_| {
+            let mut is_stopped = false;
+            threads.repeat("merging of preimages", may_pass, move |_| {
                 if !is_lowered {
                     lower_priority();
                     is_lowered = true;
                 }
-                match merger.preimages.get() {
-                    Some(preimages) => Ok(preimages.merge()?),
-                    None => Ok(()),
-                }
+                let Some(preimages) = merger.preimages.get().filter(|_| !is_stopped) else {
+                    return Ok(());
+                };
+                let merged = preimages.merge().map_err(ChainError::from);
+                merged.or_else(|error| match may_pass(&error) {
+                    true => Err(error),
+                    // They are added and found all the same.
+                    false => {
+                        tracing::warn!(%error, "preimages are not merged any more");
+                        is_stopped = true;
+                        Ok(())
+                    }
+                })
             });
         }
         Ok(Some(Self { inner, threads }))
@@ -263,7 +273,7 @@ impl Inner {
         let preimages = match self.db.is_read_only() {
             false => Preimages::open(disk, genesis.hash, own)?,
             true => {
-                let memory_bytes = own.memory_bytes * READER_FACTOR;
+                let memory_bytes = READER_BYTES.max(own.memory_bytes);
                 Preimages::open_read_only(disk, genesis.hash, PreimagesOptions { memory_bytes })?
             }
         };
@@ -287,15 +297,23 @@ impl Inner {
             }
             events => events.get_or_insert_with(|| self.db.subscribe(reached)),
         };
-        // That the writer is further than this reader takes nothing from what the reader needs.
-        let is_behind = |events: &Subscription| match self.db.is_read_only() {
-            true => events.cursor().number <= self.db.head().number,
-            false => true,
-        };
-        while events.cursor() != self.db.head() && is_behind(events) && goes_on() {
+        if self.is_ahead(reached)? {
+            return Ok(preimages.clone());
+        }
+        while events.cursor() != self.db.head() && goes_on() {
+            let before = events.cursor();
             match events.try_next() {
                 Ok(None) => break,
-                Ok(Some(ChainEvent::Committed(block))) => add(preimages, &block.meta)?,
+                Ok(Some(ChainEvent::Committed(block))) => {
+                    self.flush_if_left(preimages, before)?;
+                    match add(preimages, &block.meta) {
+                        Err(error @ PreimagesError::ReaderFull) => {
+                            tracing::warn!(%error, "the preimages of the newest blocks are left out");
+                            break;
+                        }
+                        added => added?,
+                    }
+                }
                 Ok(Some(_)) => preimages.advance(events.cursor()),
                 Err(StateError::CannotFollow { oldest, .. }) => {
                     self.begin_again(preimages, events, oldest)?;
@@ -307,8 +325,29 @@ impl Inner {
         Ok(preimages.clone())
     }
 
+    /// Whether those up to `reached`, which another process has added, are more than this reader needs: its head is an
+    /// ancestor of that block.
+    fn is_ahead(&self, reached: BlockId) -> Result<bool, ChainError> {
+        let (db, head) = (&self.db, self.db.head());
+        if !db.is_read_only() || reached.number <= head.number || db.has(reached)? {
+            return Ok(false);
+        }
+        let (newest, _) = Db::open_read_only(db.disk().clone(), *db.options())?;
+        Ok(is_canonical(&newest, reached)? && is_canonical(&newest, head)?)
+    }
+
+    /// The list of runs comes to a block that is canonical before others are added on it. A crash would leave a list
+    /// that ends on a branch of which the log keeps nothing.
+    fn flush_if_left(&self, preimages: &Preimages, on: BlockId) -> Result<(), ChainError> {
+        let is_left = |durable: BlockId| durable.number > on.number;
+        if !self.db.is_read_only() && preimages.durable().is_some_and(is_left) {
+            preimages.flush()?;
+        }
+        Ok(())
+    }
+
     /// Goes on with the oldest block of the log: the block that was reached is unknown, or those after it have left
-    /// the log.
+    /// the log. Where it is not known from which block on some are missing, it may be from the first on.
     fn begin_again(
         &self,
         preimages: &Preimages,
@@ -324,7 +363,13 @@ impl Inner {
         if from == reached {
             return Err(StateError::NotKept { oldest }.into());
         }
-        let lost = first.saturating_sub(reached.number.saturating_add(1));
+        let known = match is_canonical(db, reached)? {
+            true => reached.number,
+            // The database has lost blocks, or is a copy of before: it was on their chain.
+            false if reached.number > db.head().number => first - 1,
+            false => db.genesis().number,
+        };
+        let lost = (first - 1).saturating_sub(known);
         match lost {
             0 => tracing::info!(%reached, %from, "preimages are read from the log again"),
             lost => tracing::warn!(
@@ -352,8 +397,21 @@ impl Inner {
 
     /// The log keeps the blocks that a crash would take from the preimages.
     fn keep_log(&self, preimages: &Preimages) {
-        let durable = preimages.durable().map_or(0, |durable| durable.number);
-        self.db.keep_log_above(LOG_READER, durable);
+        let durable = preimages.durable().unwrap_or(self.db.genesis());
+        // From here on the database itself keeps more when the chain leaves that block.
+        self.db.keep_log_above(LOG_READER, durable.number);
+        if !is_canonical(&self.db, durable).unwrap_or_default() {
+            // It is not known where the branches part.
+            self.db.keep_log_above(LOG_READER, 0);
+        }
+    }
+}
+
+/// Whether a block is canonical. One so old that the database does not know its hash any more is.
+fn is_canonical(db: &Db, id: BlockId) -> Result<bool, StateError> {
+    match db.block_id(id.number) {
+        Err(StateError::NotKept { .. }) => Ok(true),
+        found => Ok(found? == Some(id)),
     }
 }
 

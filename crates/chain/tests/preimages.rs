@@ -105,8 +105,13 @@ fn generate(chain: &Chain, workload: &Workload) {
 /// Hashes of the head's state: accounts and slots. And those of which no preimage is known.
 fn hashes(chain: &Chain) -> (u64, Vec<B256>) {
     let preimages = chain.preimages().unwrap().expect("preimages");
+    assert_eq!(preimages.upto(), Some(chain.db().head()));
+    hashes_of(chain)
+}
+
+fn hashes_of(chain: &Chain) -> (u64, Vec<B256>) {
+    let preimages = chain.preimages().unwrap().expect("preimages");
     let view = chain.db().view().unwrap();
-    assert_eq!(preimages.upto(), Some(view.block()));
     let (mut lookup, mut unknown, mut count) = (preimages.lookup(), Vec::new(), 0);
     view.each_account(&B256::ZERO, |path, _| {
         count += 1;
@@ -521,4 +526,135 @@ fn whoever_has_the_preimages_still_keeps_no_block_from_them() {
     }
     drop(kept);
     assert_whole(&chain);
+}
+
+/// Two chains with the same genesis.
+fn two() -> [Workload; 2] {
+    [(12, 25), (9, 90)].map(|(transactions, fresh_percent)| {
+        let workload = WorkloadParams {
+            block_size: BlockSize::Transactions(transactions),
+            fresh_percent,
+            ..params(Fork::Prague)
+        };
+        Workload::new(workload).unwrap()
+    })
+}
+
+#[test]
+fn a_crash_after_the_chain_has_left_what_is_in_files_loses_none() {
+    let workloads = two();
+    let [one, other] = workloads.each_ref().map(blocks);
+    let options = Options {
+        unfinalized_blocks: 8,
+        files: FileSizes {
+            log_file_bytes_max: 8 << 10,
+            log_extend_bytes: 8 << 10,
+            ..small().files
+        },
+        ..small()
+    };
+    let opened = |disk: &FaultyDisk| Chain::open(Arc::new(disk.clone()), options).unwrap().0;
+    for left in [1, 5, 8] {
+        let disk = FaultyDisk::new(12);
+        let chain = init(&disk, &workloads[0], with_preimages(options));
+        for (rlp, _) in &one[..left] {
+            chain.import_block(rlp.clone(), None).unwrap();
+        }
+        assert_whole(&chain);
+        chain.close().unwrap();
+        let chain = opened(&disk);
+        let durable = chain.preimages().unwrap().unwrap().durable();
+        assert_eq!(durable.unwrap().number, left as u64);
+        let mut tip = chain.db().genesis();
+        for (rlp, _) in &other[..=left] {
+            tip = chain.insert(rlp.clone(), None).unwrap().id;
+        }
+        chain.set_canonical(tip.hash, None, None).unwrap();
+        assert_whole(&chain);
+        for (rlp, _) in &other[left + 1..] {
+            chain.import_block(rlp.clone(), None).unwrap();
+            chain.db().flush(0).unwrap();
+        }
+        assert_whole(&chain);
+        let crashed = disk.crash();
+        drop(chain);
+        assert_whole(&opened(&crashed));
+    }
+}
+
+#[test]
+fn a_height_of_which_nothing_is_known_is_counted_once() {
+    let workload = workload(Fork::Osaka);
+    let blocks = blocks(&workload);
+    let disk = FaultyDisk::new(13);
+    let options = Options {
+        keep_blocks: None,
+        unfinalized_blocks: 64,
+        ..small()
+    };
+    let opened = || Chain::open(Arc::new(disk.clone()), options).unwrap().0;
+    init(&disk, &workload, with_preimages(options))
+        .close()
+        .unwrap();
+    let list = "preimages/runs.list";
+    let (away, other) = (disk.contents(list).unwrap(), "preimages/away");
+    disk.rename(list, other).unwrap();
+    let chain = opened();
+    for (rlp, _) in &blocks[..10] {
+        chain.import_block(rlp.clone(), None).unwrap();
+    }
+    chain.close().unwrap();
+    disk.create(list).unwrap().write_at(&away, 0).unwrap();
+    let chain = opened();
+    let head = chain.db().head();
+    for _ in 0..3 {
+        let (_, unknown) = hashes(&chain);
+        assert!(!unknown.is_empty());
+        let stats = chain.preimages().unwrap().unwrap().stats();
+        assert_eq!(stats.lost_blocks, 10);
+        chain.db().unwind(0).unwrap();
+        assert_eq!(hashes(&chain).1, Vec::<B256>::new());
+        chain.db().set_head(head).unwrap();
+    }
+}
+
+#[test]
+fn a_reader_of_a_branch_that_is_lower_than_what_is_in_files_knows_it() {
+    let workloads = two();
+    let [one, other] = workloads.each_ref().map(blocks);
+    for unfinalized_blocks in [4, 64] {
+        let options = Options {
+            unfinalized_blocks,
+            ..Options::default()
+        };
+        let disk = FaultyDisk::new(14);
+        let writer = init(&disk, &workloads[0], with_preimages(options));
+        import(&writer, &one);
+        writer.preimages().unwrap().unwrap().flush().unwrap();
+        writer.db().unwind(0).unwrap();
+        // Nobody looks at the preimages, so that nothing of the new branch comes to files.
+        import(&writer, &other[..25]);
+        let (db, _) = Db::open_read_only(Arc::new(disk.clone()), options).unwrap();
+        let reader = Chain::of(db).unwrap();
+        assert_eq!(reader.db().head().number, 25);
+        assert_eq!(hashes_of(&reader).1, Vec::<B256>::new());
+    }
+}
+
+#[test]
+fn whole_preimages_without_a_database_are_not_removed() {
+    let workload = workload(Fork::Osaka);
+    let disk = FaultyDisk::new(15);
+    let chain = init(&disk, &workload, with_preimages(small()));
+    generate(&chain, &workload);
+    chain.close().unwrap();
+    for name in disk.files() {
+        if !name.starts_with("preimages/") {
+            disk.remove(&name).unwrap();
+        }
+    }
+    let again = Chain::init_workload(Arc::new(disk.clone()), &workload, small(), &mut |_| {});
+    let told = again.map(drop).unwrap_err().to_string();
+    assert!(told.contains("has preimages already"), "{told}");
+    assert!(Preimages::exist(&disk).unwrap());
 }

@@ -42,7 +42,9 @@ pub enum PreimagesError {
         dir: String,
     },
     /// There are preimages already.
-    #[error("{dir} has preimages already")]
+    #[error(
+        "{dir} has preimages already: name another directory, or remove its folder `preimages`"
+    )]
     Exists {
         /// The database's directory for display.
         dir: String,
@@ -89,6 +91,12 @@ pub enum PreimagesError {
         /// Message of the first failure.
         cause: String,
     },
+    /// A reader has no memory for more.
+    #[error(
+        "a reader has no memory for the preimages of all blocks that are not in files yet: open the chain for \
+         writing once, as `cambium import` does"
+    )]
+    ReaderFull,
     /// The preimages were opened for reading alone.
     #[error("the preimages are open for reading alone")]
     ReadOnly,

@@ -11,7 +11,8 @@
 //! 44      varint  1, or 0 if the preimages of the state at the first block are not all in runs yet
 //! then    varint  number of the newest block whose preimages are in runs; not there after 0
 //! then    32      its hash; not there after 0
-//! then    varint  number of blocks whose preimages were not added, since they had left the log
+//! then    varint  number of heights at which the preimages of a block were not added
+//! then    varint  the highest one of them; 0 if there is none
 //! then    varint  number that the next file gets
 //! then    varint  number of runs, oldest first, and of each:
 //!         varint  number of its file
@@ -50,6 +51,25 @@ pub(crate) struct ListedRun {
     pub(crate) identity: u64,
 }
 
+/// The heights at which the preimages of a block were not added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) blocks: u64,
+    /// The highest one.
+    pub(crate) upto: u64,
+}
+
+impl Lost {
+    /// Counts `blocks` up to a height, but for those that are counted.
+    pub(crate) fn add(&mut self, blocks: u64, upto: u64) {
+        let new = upto.saturating_sub(self.upto).min(blocks);
+        self.blocks = self.blocks.saturating_add(new);
+        if blocks > 0 {
+            self.upto = self.upto.max(upto);
+        }
+    }
+}
+
 /// The list of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunList {
@@ -58,8 +78,7 @@ pub(crate) struct RunList {
     /// The newest block whose preimages are in runs, with those of all its ancestors. `None` if those of the
     /// first state are not all there.
     pub(crate) upto: Option<BlockId>,
-    /// Number of blocks whose preimages were not added.
-    pub(crate) lost_blocks: u64,
+    pub(crate) lost: Lost,
     pub(crate) next_file: u64,
     /// Oldest first.
     pub(crate) runs: Vec<ListedRun>,
@@ -71,8 +90,31 @@ impl RunList {
         Ok(disk.exists(RUN_LIST.name)?)
     }
 
+    /// Whether there is a list, of more than a first state. A damaged one may be.
+    pub(crate) fn has_blocks(disk: &dyn Disk) -> Result<bool, PreimagesError> {
+        match Self::load(disk) {
+            Ok(list) => Ok(list.upto.is_some_and(|upto| upto.hash != list.genesis)),
+            Err(PreimagesError::Damaged { .. } | PreimagesError::NewerFormat { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads the list of the database with that first block.
     pub(crate) fn read(disk: &dyn Disk, genesis: B256) -> Result<Self, PreimagesError> {
+        let list = Self::load(disk)?;
+        let file = disk.display_path(RUN_LIST.name);
+        match list.upto {
+            None => Err(PreimagesError::Unfinished { file }),
+            Some(_) if list.genesis == genesis => Ok(list),
+            Some(_) => Err(PreimagesError::OtherDatabase {
+                file,
+                found: list.genesis,
+                genesis,
+            }),
+        }
+    }
+
+    fn load(disk: &dyn Disk) -> Result<Self, PreimagesError> {
         let file = match disk.open(RUN_LIST.name) {
             Err(error) if error.is_not_found() => {
                 let dir = disk.display_path("");
@@ -105,16 +147,7 @@ impl RunList {
             _ => {}
         }
         let list = Self::decode(&bytes);
-        let list = list.map_err(|error| damaged(error.offset as u64, error.what))?;
-        match list.upto {
-            None => Err(PreimagesError::Unfinished { file: path }),
-            Some(_) if list.genesis == genesis => Ok(list),
-            Some(_) => Err(PreimagesError::OtherDatabase {
-                file: path,
-                found: list.genesis,
-                genesis,
-            }),
-        }
+        list.map_err(|error| damaged(error.offset as u64, error.what))
     }
 
     /// Replaces the list. It is durable on return, and so are the names of files.
@@ -132,7 +165,8 @@ impl RunList {
             put_varint(&mut out, upto.number);
             out.extend_from_slice(upto.hash.as_slice());
         }
-        put_varint(&mut out, self.lost_blocks);
+        put_varint(&mut out, self.lost.blocks);
+        put_varint(&mut out, self.lost.upto);
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.runs.len() as u64);
         for run in &self.runs {
@@ -159,7 +193,10 @@ impl RunList {
             1 => Some(BlockId::new(reader.varint()?, reader.b256()?)),
             _ => return Err(reader.error("whether the first state is complete is 0 or 1")),
         };
-        let lost_blocks = reader.varint()?;
+        let lost = Lost {
+            blocks: reader.varint()?,
+            upto: reader.varint()?,
+        };
         let next_file = reader.varint()?;
         if next_file > NEXT_FILE_MAX {
             return Err(reader.error("the number of a file is too high"));
@@ -177,7 +214,7 @@ impl RunList {
         Ok(Self {
             genesis,
             upto,
-            lost_blocks,
+            lost,
             next_file,
             runs,
         })

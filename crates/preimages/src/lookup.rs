@@ -71,17 +71,32 @@ impl PreimagesLookup {
                 return Ok(Some(preimage));
             }
         }
-        // The largest run is most likely to have it.
+        // The largest run is most likely to have it. One that can't be read keeps nobody from what others have.
+        let mut failure = None;
         for at in 0..self.seen.runs.len() {
-            let run = self.seen.runs[at].clone();
-            let mut next = run.page_of(kind, hash);
-            while let Some(page) = next.take() {
-                if let Some(found) = self.page(at, &run, kind, page)?.find(hash) {
-                    return Ok(Some(found.preimage));
-                }
-                if run.may_begin_before(kind, page, hash) {
-                    next = page.checked_sub(1);
-                }
+            match self.find_in(at, kind, hash) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(None), Err)
+    }
+
+    fn find_in(
+        &mut self,
+        at: usize,
+        kind: Kind,
+        hash: &B256,
+    ) -> Result<Option<[u8; 32]>, PreimagesError> {
+        let run = self.seen.runs[at].clone();
+        let mut next = run.page_of(kind, hash);
+        while let Some(page) = next.take() {
+            if let Some(found) = self.page(at, &run, kind, page)?.find(hash) {
+                return Ok(Some(found.preimage));
+            }
+            if run.may_begin_before(kind, page, hash) {
+                next = page.checked_sub(1);
             }
         }
         Ok(None)

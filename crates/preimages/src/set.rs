@@ -3,7 +3,7 @@
 use crate::{
     PreimagesError, PreimagesLookup,
     kind::{Entry, Kind},
-    list::{DIR, ListedRun, RUN_LIST, RunList, file_of, run_name},
+    list::{DIR, ListedRun, Lost, RUN_LIST, RunList, file_of, run_name},
     merge::Merged,
     run::{RunFile, RunWriter},
     seen::{Recent, Seen},
@@ -66,7 +66,7 @@ struct State {
     genesis: Option<B256>,
     /// All preimages of the blocks up to this one were added, but for those of `lost_blocks`.
     upto: Option<BlockId>,
-    lost_blocks: u64,
+    lost: Lost,
 }
 
 impl State {
@@ -125,7 +125,7 @@ impl Preimages {
         let list = RunList {
             genesis: B256::ZERO,
             upto: None,
-            lost_blocks: 0,
+            lost: Lost::default(),
             next_file: 1,
             runs: Vec::new(),
         };
@@ -139,12 +139,17 @@ impl Preimages {
     ///
     /// # Errors
     ///
+    /// [`PreimagesError::Exists`] if they are of more than the first state of a database,
     /// [`PreimagesError::Store`] if another process holds the lock, and errors of the disk.
     pub fn remove(disk: &dyn Disk) -> Result<(), PreimagesError> {
         if !RunList::exists(disk)? {
             return Ok(());
         }
         let _lock = RUN_LIST.lock(disk)?;
+        if RunList::has_blocks(disk)? {
+            let dir = disk.display_path("");
+            return Err(PreimagesError::Exists { dir });
+        }
         disk.remove(RUN_LIST.name)?;
         Ok(RUN_LIST.remove_leftovers(disk, |name| file_of(name).is_some())?)
     }
@@ -212,7 +217,7 @@ impl Preimages {
             open: Recent::default(),
             genesis: list.upto.map(|_| list.genesis),
             upto: list.upto,
-            lost_blocks: list.lost_blocks,
+            lost: list.lost,
         };
         Self {
             inner: Arc::new(Inner {
@@ -250,7 +255,7 @@ impl Preimages {
         };
         state.open = Recent::default();
         state.upto = list.upto;
-        state.lost_blocks = list.lost_blocks;
+        state.lost = list.lost;
         *kept = list;
         Ok(())
     }
@@ -274,8 +279,8 @@ impl Preimages {
     ///
     /// # Errors
     ///
-    /// Those of [`Preimages::flush`], once there is no memory for more. Some or all of the preimages were not
-    /// added then.
+    /// Those of [`Preimages::flush`], once there is no memory for more, and [`PreimagesError::ReaderFull`] in a reader.
+    /// Some or all of the preimages were not added then.
     pub fn add(
         &self,
         addresses: impl IntoIterator<Item = Address>,
@@ -299,7 +304,10 @@ impl Preimages {
                 return Ok(());
             }
             if self.inner.state.read().added_bytes() >= self.inner.options.memory_bytes {
-                self.flush()?;
+                match self.inner.lock {
+                    Some(_) => self.flush()?,
+                    None => return Err(PreimagesError::ReaderFull),
+                }
             }
             let mut state = self.inner.state.write();
             entries.iter().for_each(|entry| state.open.add(kind, entry));
@@ -312,13 +320,13 @@ impl Preimages {
         self.skip(0, block);
     }
 
-    /// Notes the same as [`Preimages::advance`], but that those of `lost_blocks` more blocks were not added and will
-    /// not be: they had left the log.
+    /// Notes the same as [`Preimages::advance`], but that those of `lost_blocks` blocks, of which `block` is the last, were
+    /// not added and will not be: they had left the log. A height is counted once, on whatever branches.
     pub fn skip(&self, lost_blocks: u64, block: BlockId) {
         let mut state = self.inner.state.write();
         state.genesis.get_or_insert(block.hash);
         state.upto = Some(block);
-        state.lost_blocks = state.lost_blocks.saturating_add(lost_blocks);
+        state.lost.add(lost_blocks, block.number);
     }
 
     /// Writes what is in memory to a file, and up to which block all are there. Durable on return.
@@ -330,25 +338,20 @@ impl Preimages {
     pub fn flush(&self) -> Result<(), PreimagesError> {
         self.check_writable()?;
         let mut kept = self.inner.list.lock();
-        let (recent, genesis, upto, lost_blocks) = {
+        let (recent, genesis, upto, lost) = {
             let mut state = self.inner.state.write();
             state.close();
             let genesis = state.genesis.unwrap_or_default();
-            (
-                state.seen.recent.clone(),
-                genesis,
-                state.upto,
-                state.lost_blocks,
-            )
+            (state.seen.recent.clone(), genesis, state.upto, state.lost)
         };
         if recent.is_empty() {
-            return match (kept.upto, kept.lost_blocks) == (upto, lost_blocks) {
+            return match (kept.upto, kept.lost) == (upto, lost) {
                 true => Ok(()),
                 false => {
                     let list = RunList {
                         genesis,
                         upto,
-                        lost_blocks,
+                        lost,
                         ..kept.clone()
                     };
                     self.replace_list(&mut kept, list)
@@ -382,7 +385,7 @@ impl Preimages {
         let mut list = RunList {
             genesis,
             upto,
-            lost_blocks,
+            lost,
             ..kept.clone()
         };
         list.runs.push(listed);
@@ -564,7 +567,7 @@ impl Preimages {
             runs: state.seen.runs.len() as u64,
             file_bytes: state.seen.runs.iter().map(|run| run.file_bytes()).sum(),
             memory_bytes: fences + state.added_bytes(),
-            lost_blocks: state.lost_blocks,
+            lost_blocks: state.lost.blocks,
         }
     }
 

@@ -278,6 +278,28 @@ fn blocks_that_were_not_added_are_counted_for_good() {
 }
 
 #[test]
+fn a_damaged_page_hides_nothing_that_other_runs_have() {
+    let disk = FaultyDisk::new(16);
+    let preimages = create_with_first_state(&disk);
+    for number in 1..30 {
+        add_block(&preimages, number).unwrap();
+        preimages.flush().unwrap();
+    }
+    // The first run has the preimages of the first block alone.
+    let file = disk.open("preimages/00000001.run").unwrap();
+    file.write_at(&[0xff; 100], 0).unwrap();
+    let mut lookup = preimages.lookup();
+    for number in 3..90 {
+        let found = lookup.address_of(&keccak256(address(number))).unwrap();
+        assert_eq!(found, Some(address(number)));
+    }
+    let told = lookup.address_of(&keccak256(address(0))).map(drop);
+    assert!(matches!(told, Err(PreimagesError::Damaged { .. })));
+    let told = lookup.address_of(&keccak256(address(4_000)));
+    assert_eq!(told.unwrap_or_default(), None);
+}
+
+#[test]
 fn memory_has_a_limit_where_nothing_can_be_written() {
     let disk = FaultyDisk::new(6);
     let preimages = create(&disk);

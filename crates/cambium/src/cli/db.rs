@@ -33,13 +33,14 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     if let Some(indexed) = &indexed {
         table = index::stats_rows(table.section("Blocks, transactions and logs"), indexed);
     }
-    let known = preimages::stats(&db)?;
+    let (known, preimages_error) = preimages::stats(&db, out);
     if let Some(known) = &known {
         table = preimages::stats_rows(table.section("Preimages"), known);
     }
     let mut json = stats_json(&stats, genesis, chain_id, figures::json(&db));
     json["index"] = indexed.as_ref().map_or(Value::Null, index::stats_json);
     json["preimages"] = known.as_ref().map_or(Value::Null, preimages::stats_json);
+    json["preimages_error"] = json!(preimages_error);
     Ok(Report::new(table.to_string(), json))
 }
 

@@ -97,13 +97,20 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What the preimages of a database are, and up to which block; `None` if it has none.
-pub(crate) fn stats(db: &Db) -> Result<Option<(PreimagesStats, Option<BlockId>)>, Failure> {
+/// What the preimages of a database are, and up to which block; `None` if it has none. An error is noted, and
+/// returned for output: the database does not need them.
+pub(crate) fn stats(
+    db: &Db,
+    out: &Output,
+) -> (Option<(PreimagesStats, Option<BlockId>)>, Option<String>) {
     let options = PreimagesOptions::default();
     match Preimages::open_read_only(db.disk().clone(), db.genesis().hash, options) {
-        Ok(preimages) => Ok(Some((preimages.stats(), preimages.durable()))),
-        Err(PreimagesError::None { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+        Ok(preimages) => (Some((preimages.stats(), preimages.durable())), None),
+        Err(PreimagesError::None { .. }) => (None, None),
+        Err(error) => {
+            out.note(&error);
+            (None, Some(error.to_string()))
+        }
     }
 }
 

@@ -175,12 +175,13 @@ impl Names {
 
     /// Those of many slots, in any order.
     fn slots_of(&mut self, hashes: &[B256]) -> Result<Vec<Option<B256>>, Failure> {
-        let found = self.lookup.as_mut().map(|lookup| lookup.slots_of(hashes));
-        match found {
-            Some(Ok(found)) if !self.are_required || found.iter().all(Option::is_some) => Ok(found),
-            // One after another: the error, or what is missing, is that of one of them.
-            _ => hashes.iter().map(|hash| self.slot_of(hash)).collect(),
+        let mut order: Vec<usize> = (0..hashes.len()).collect();
+        order.sort_unstable_by_key(|at| hashes[*at]);
+        let mut found = vec![None; hashes.len()];
+        for at in order {
+            found[at] = self.slot_of(&hashes[at])?;
         }
+        Ok(found)
     }
 }
 
