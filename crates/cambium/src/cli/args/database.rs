@@ -33,8 +33,9 @@ fn directory(path: PathBuf) -> Result<PathBuf, String> {
 pub(crate) struct WriteArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
-    /// Keep this many blocks below the head: older blocks are removed with their changesets, and
-    /// states before them are no longer available [default: all]
+    /// Keep this many blocks below the head: older blocks are removed with their changesets once a
+    /// history, an index or preimages have them, and states before them are no longer available
+    /// [default: all]
     #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
     pub(crate) keep_blocks: Option<u64>,
     /// Keep removed data readable for processes that read the database, until they are this many
