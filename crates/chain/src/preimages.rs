@@ -162,7 +162,7 @@ struct Inner {
 }
 
 impl KeptPreimages {
-    /// Those of a database, if it keeps any. They are opened when they are needed first, by a follower of their own.
+    /// Those of a database, if it keeps any. A writer opens them at once, and a reader when they are asked for.
     pub(crate) fn of(db: &Db) -> Result<Option<Self>, ChainError> {
         if !Preimages::exist(&**db.disk())? {
             return Ok(None);
@@ -220,9 +220,7 @@ impl KeptPreimages {
     pub(crate) fn up_to_head(&self) -> Result<Preimages, ChainError> {
         self.inner.catch_up(&|| true)
     }
-}
 
-impl KeptPreimages {
     /// Ends the threads, and writes what is in memory to a file. Without a file, the log has it still.
     pub(crate) fn end(&mut self) -> Result<(), ChainError> {
         let followed = self.threads.end(|| {
@@ -356,9 +354,13 @@ impl Inner {
     ) -> Result<(), ChainError> {
         let (db, reached) = (&self.db, events.cursor());
         let first = oldest.max(db.genesis().number + 1);
-        let from = match db.block(first)? {
-            Some(block) => BlockId::new(first - 1, block.parent),
-            None => db.head(),
+        let from = match db.block(first) {
+            // It has left the log meanwhile: the next step says which one is the oldest now.
+            Err(StateError::NotKept { oldest: now }) if now > first => return Ok(()),
+            block => match block? {
+                Some(block) => BlockId::new(first - 1, block.parent),
+                None => db.head(),
+            },
         };
         if from == reached {
             return Err(StateError::NotKept { oldest }.into());
