@@ -184,6 +184,20 @@ fn what_was_made_without_stays_without_and_says_so() {
     let told = cambium!("db", "dump", &file, "--require-preimages", "-d", &db);
     told.fails(1, &["is known by its hash 0x", "cambium init --preimages"]);
     assert!(!file.exists());
+    // What is not a file of the dump's own stays: this might be /dev/null.
+    let (link, to) = (fixture.path("link"), fixture.write("to", b""));
+    std::os::unix::fs::symlink(to, &link).unwrap();
+    let told = cambium!(
+        "db",
+        "dump",
+        &link,
+        "--force",
+        "--require-preimages",
+        "-d",
+        &db
+    );
+    told.fails(1, &["is known by its hash 0x"]);
+    assert!(link.is_symlink());
     let told = cambium!("db", "dump", &file, "-d", &db).done();
     assert!(told.stderr.contains("are not known"), "{}", told.stderr);
     let loaded = fixture.path("loaded");

@@ -51,8 +51,10 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
         },
     );
     bar.finish_and_clear();
-    if done.is_err() && !to_stdout {
-        // A part of a dump is none. If it can't be removed, the error that is reported matters more.
+    // A part of a dump is none, and a device or a link is not the dump's.
+    let is_part = || args.file.symlink_metadata().is_ok_and(|it| it.is_file());
+    if done.is_err() && !to_stdout && is_part() {
+        // If it can't be removed, the error that is reported matters more.
         _ = fs::remove_file(&args.file);
     }
     let done = done.map_err(|error| match error {
