@@ -345,3 +345,27 @@ fn a_dump_that_can_not_be_loaded_says_so_when_it_is_written() {
     assert_eq!(told.json()["loadable"], false);
     load(&file, &fixture.path("loaded")).fails(3, &["the state root of its accounts"]);
 }
+
+/// A process that was killed while it loaded leaves no database, and nothing in the way of another attempt.
+#[test]
+fn an_interrupted_load_is_begun_again() {
+    let fixture = imported(&[]);
+    let (db, file) = (fixture.db(), fixture.path("dump.json"));
+    dump(&db, &file, BLOCKS);
+    let there = fixture.path("there");
+    load(&file, &there).done();
+    // As it is before the first checkpoint has its name.
+    let mut checkpoints = 0;
+    for entry in fs::read_dir(&there).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with("checkpoint-") {
+            checkpoints += 1;
+            fs::rename(&path, there.join(format!("{name}.tmp"))).unwrap();
+        }
+    }
+    assert!(checkpoints > 0);
+    let loaded = load(&file, &there).done().json();
+    assert_eq!(loaded["state_root"], root_at(&db, "latest"));
+    load(&file, &there).fails(1, &["is a database already"]);
+}

@@ -316,7 +316,7 @@ impl Inner {
                 Err(StateError::CannotFollow { oldest, .. }) => {
                     self.begin_again(preimages, events, oldest)?;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => self.step_over(preimages, events, error)?,
             }
             self.flush_if_due(preimages, events.cursor())?;
         }
@@ -382,6 +382,32 @@ impl Inner {
         }
         preimages.skip(lost, from);
         *events = db.subscribe(from);
+        Ok(())
+    }
+
+    /// Goes on behind a block whose record can't be read: damaged, or cut out by a repair. An error that may pass, or that
+    /// is of another kind, is returned.
+    fn step_over(
+        &self,
+        preimages: &Preimages,
+        events: &mut Subscription,
+        error: StateError,
+    ) -> Result<(), ChainError> {
+        let (db, reached) = (&self.db, events.cursor());
+        let is_of_record = match &error {
+            StateError::Damaged { .. } => true,
+            StateError::Store(error) => error.is_corruption(),
+            _ => false,
+        };
+        if !is_of_record || !is_canonical(db, reached)? {
+            return Err(error.into());
+        }
+        let Some(next) = db.block_id(reached.number + 1)? else {
+            return Err(error.into());
+        };
+        tracing::warn!(block = %next, %error, "a block whose record can't be read has no preimages");
+        preimages.skip(1, next);
+        *events = db.subscribe(next);
         Ok(())
     }
 

@@ -658,3 +658,42 @@ fn whole_preimages_without_a_database_are_not_removed() {
     assert!(told.contains("has preimages already"), "{told}");
     assert!(Preimages::exist(&disk).unwrap());
 }
+
+#[test]
+fn a_record_that_a_repair_cuts_out_costs_the_preimages_of_its_block_alone() {
+    let workload = workload(Fork::Osaka);
+    let blocks = blocks(&workload);
+    let disk = FaultyDisk::new(17);
+    let options = Options {
+        keep_blocks: None,
+        ..small()
+    };
+    let chain = init(&disk, &workload, with_preimages(options));
+    for (rlp, _) in &blocks[..30] {
+        chain.import_block(rlp.clone(), None).unwrap();
+        chain.db().flush(0).unwrap();
+    }
+    let crashed = disk.crash();
+    drop(chain);
+    let log = crashed
+        .files()
+        .into_iter()
+        .find(|name| name.starts_with("log/"));
+    let log = log.unwrap();
+    let middle = crashed.contents(&log).unwrap().len() as u64 / 3;
+    let file = crashed.open(&log).unwrap();
+    file.write_at(&[0xff; 8], middle).unwrap();
+    let shared: Arc<dyn Disk> = Arc::new(crashed.clone());
+    let report = cambium_state::repair(&shared, options, false, &mut |_| {}).unwrap();
+    assert!(!report.lost_history.is_empty(), "{report:?}");
+    let chain = Chain::open(shared, options).unwrap().0;
+    let (count, unknown) = hashes(&chain);
+    let lost = chain.preimages().unwrap().unwrap().stats().lost_blocks;
+    assert!((1..4).contains(&lost), "{lost}");
+    assert!(!unknown.is_empty() && (unknown.len() as u64) < count / 4);
+    // What follows is added.
+    for (rlp, _) in &blocks[chain.db().head().number as usize..] {
+        chain.import_block(rlp.clone(), None).unwrap();
+    }
+    assert_eq!(hashes(&chain).1.len(), unknown.len());
+}

@@ -4,6 +4,20 @@ use alloy_primitives::B256;
 use cambium_disk::DiskError;
 use cambium_store::StoreError;
 
+/// What to do about a file that is not as it was written.
+fn way_back(file: &str) -> &'static str {
+    match file.ends_with(".run") {
+        true => {
+            "Put that file back from a backup: it never changes. Or put the whole folder `preimages` back, as long as \
+             the log has the blocks since then, or remove it to go on without preimages"
+        }
+        false => {
+            "Put the folder `preimages` back from a backup, as long as the log has the blocks since then, or remove it \
+             to go on without preimages"
+        }
+    }
+}
+
 /// Error of reading or writing preimages. The database itself is sound after any of them.
 #[derive(Debug, thiserror::Error)]
 pub enum PreimagesError {
@@ -15,8 +29,8 @@ pub enum PreimagesError {
     Store(#[from] StoreError),
     /// The bytes in a file of preimages are not those that were written.
     #[error(
-        "{file} is damaged at byte {offset}: {what}; the state does not need it. Put the folder `preimages` \
-         back from a backup, or remove it to go on without preimages"
+        "{file} is damaged at byte {offset}: {what}; the state does not need it. {}",
+        way_back(file)
     )]
     Damaged {
         /// The file's path for display.
@@ -28,8 +42,8 @@ pub enum PreimagesError {
     },
     /// A file of preimages is missing, or is not the one that the list of runs names.
     #[error(
-        "{file} is missing, or another file is in its place; the state does not need it. Put the folder \
-         `preimages` back from a backup, or remove it to go on without preimages"
+        "{file} is missing, or another file is in its place; the state does not need it. {}",
+        way_back(file)
     )]
     Missing {
         /// The file's path for display.

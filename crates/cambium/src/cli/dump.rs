@@ -113,7 +113,7 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
-    if open::exists(&args.db)? {
+    if open::exists(&args.db)? && !open::is_unfinished(&args.db)? {
         return Err(Failure::HasDatabase(args.db.datadir.clone()));
     }
     open::refuse_other_things(&args.db.datadir)?;

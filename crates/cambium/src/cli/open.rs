@@ -46,6 +46,12 @@ pub(crate) fn exists(args: &DbArgs) -> Result<bool, Failure> {
     Ok(Db::exists(&*disk(&args.datadir))?)
 }
 
+/// Whether a database was not made whole: it is made again then, as if nothing was there.
+pub(crate) fn is_unfinished(args: &DbArgs) -> Result<bool, Failure> {
+    let opened = Db::open_read_only(disk_to_read(args)?, options(args));
+    Ok(matches!(opened, Err(StateError::Unfinished)))
+}
+
 /// Refuses to make a database in a directory that has other things in it. What an interrupted
 /// initialization left is no such thing.
 pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {

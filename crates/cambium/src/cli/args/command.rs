@@ -123,7 +123,7 @@ pub(crate) enum Command {
     /// Print the receipts of a block's transactions: from the index, or by executing the block again
     #[command(after_help = RECEIPTS_HELP)]
     Receipts(BlockArgs),
-    /// Print what changed between two blocks: accounts and slots by their hashed keys
+    /// Print what changed between two blocks: accounts and slots, by their hashes and, if known, what is behind
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArgs),
     /// Print a block's access list: the keys that it touches, and the changes of each step

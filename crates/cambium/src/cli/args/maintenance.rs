@@ -23,8 +23,9 @@ were read). The exit code is 4 if any is missing.";
 const BACKUP_HELP: &str = "\
 With --json: copy, head_number, head_hash, history (null if there is none: first_number, last_number, last_hash, files,
 bytes), index_upto_number, index_error, preimages (whether they were copied), preimages_error, shared_files,
-shared_bytes, copied_files and copied_bytes. An index or preimages that are damaged are not copied, which the
-errors say: the copy of the database is whole, and the exit code is 1.";
+shared_bytes, copied_files and copied_bytes. An index or preimages that can't be opened are not copied, which the
+errors say: the copy of the database is whole, and the exit code is 1. Their pages are not read: `cambium index
+check` and `cambium db check --preimages` verify the copies.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbCommand {
