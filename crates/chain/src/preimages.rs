@@ -331,7 +331,7 @@ impl Inner {
             return Ok(false);
         }
         let (newest, _) = Db::open_read_only(db.disk().clone(), *db.options())?;
-        Ok(is_canonical(&newest, reached)? && is_canonical(&newest, head)?)
+        Ok(newest.is_canonical(reached)? && newest.is_canonical(head)?)
     }
 
     /// The list of runs comes to a block that is canonical before others are added on it. A crash would leave a list
@@ -365,7 +365,7 @@ impl Inner {
         if from == reached {
             return Err(StateError::NotKept { oldest }.into());
         }
-        let known = match is_canonical(db, reached)? {
+        let known = match db.is_canonical(reached)? {
             true => reached.number,
             // The database has lost blocks, or is a copy of before: it was on their chain.
             false if reached.number > db.head().number => first - 1,
@@ -399,7 +399,7 @@ impl Inner {
             StateError::Store(error) => error.is_corruption(),
             _ => false,
         };
-        if !is_of_record || !is_canonical(db, reached)? {
+        if !is_of_record || !db.is_canonical(reached)? {
             return Err(error.into());
         }
         let Some(next) = db.block_id(reached.number + 1)? else {
@@ -428,18 +428,10 @@ impl Inner {
         let durable = preimages.durable().unwrap_or(self.db.genesis());
         // From here on the database itself keeps more when the chain leaves that block.
         self.db.keep_log_above(LOG_READER, durable.number);
-        if !is_canonical(&self.db, durable).unwrap_or_default() {
+        if !self.db.is_canonical(durable).unwrap_or_default() {
             // It is not known where the branches part.
             self.db.keep_log_above(LOG_READER, 0);
         }
-    }
-}
-
-/// Whether a block is canonical. One so old that the database does not know its hash any more is.
-fn is_canonical(db: &Db, id: BlockId) -> Result<bool, StateError> {
-    match db.block_id(id.number) {
-        Err(StateError::NotKept { .. }) => Ok(true),
-        found => Ok(found? == Some(id)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     IndexError, StoredBody,
-    keeper::{Keeper, is_canonical, open_runs},
+    keeper::{Keeper, open_runs},
     list::RunList,
     recent::Recent,
 };
@@ -135,7 +135,7 @@ impl Keeper {
     fn next_of(&self, db: &Db) -> Result<Next, IndexError> {
         let upto = self.live.read().upto;
         if let Some(upto) = upto
-            && !is_canonical(db, upto)?
+            && !db.is_canonical(upto)?
         {
             return Ok(Next::Fork);
         }
@@ -227,7 +227,7 @@ impl Keeper {
         let list = RunList::read(&*self.disk, genesis)?;
         // What it has of another branch would be taken back again.
         match list.and_then(|list| list.upto()) {
-            Some(upto) if Some(upto) > before && is_canonical(db, upto)? => {
+            Some(upto) if Some(upto) > before && db.is_canonical(upto)? => {
                 self.reload()?;
                 Ok(true)
             }

@@ -5,7 +5,7 @@ use crate::{
     counters::Counters,
     entry::{BLOCK_PLACE, Kind, hash_key},
     grow::WhenFull,
-    keeper::{IndexOptions, Keeper, LiveRun, is_canonical, open_runs},
+    keeper::{IndexOptions, Keeper, LiveRun, open_runs},
     list::{DIR, RUN_LIST, RunList, file_of},
 };
 use alloy_primitives::{B256, Bytes, keccak256};
@@ -320,7 +320,7 @@ impl ChainIndex {
             let next = self.keeper.next().max(db.genesis().number);
             let is_near = next.saturating_add(self.keeper.looked_up_max()) > head.number;
             let is_sound = match upto {
-                Some(upto) => upto.number <= head.number && is_canonical(db, upto)?,
+                Some(upto) => upto.number <= head.number && db.is_canonical(upto)?,
                 None => true,
             };
             let Some(_growing) = self.keeper.grow() else {
@@ -480,7 +480,7 @@ impl ChainIndex {
             let upto = self.keeper.live.read().upto;
             let is_same = match before {
                 // Blocks that were added meanwhile change nothing below.
-                Some(before) if Some(before) != upto => is_canonical(db, before)?,
+                Some(before) if Some(before) != upto => db.is_canonical(before)?,
                 _ => true,
             };
             match result {

@@ -17,7 +17,7 @@ use crate::{
 use alloy_primitives::Bytes;
 use cambium_disk::{BLOCK_BYTES, Disk, DiskLock, whole_blocks};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{Db, StateError};
+use cambium_state::Db;
 use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
@@ -496,23 +496,23 @@ impl Keeper {
     fn newest_canonical(&self, db: &Db, list: &RunList) -> Result<Option<BlockId>, IndexError> {
         let live = self.live.read();
         for block in live.recent.blocks().iter().rev() {
-            if is_canonical(db, block.id)? {
+            if db.is_canonical(block.id)? {
                 return Ok(Some(block.id));
             }
         }
         for (run, listed) in live.runs.iter().zip(&list.runs).rev() {
-            if is_canonical(db, listed.last)? {
+            if db.is_canonical(listed.last)? {
                 return Ok(Some(listed.last));
             }
             let first = run.first();
-            if !is_canonical(db, self.id_in(run, first)?)? {
+            if !db.is_canonical(self.id_in(run, first)?)? {
                 continue;
             }
             // The first is canonical; the last is not.
             let (mut low, mut high) = (first, run.last);
             while high - low > 1 {
                 let middle = low.midpoint(high);
-                match is_canonical(db, self.id_in(run, middle)?)? {
+                match db.is_canonical(self.id_in(run, middle)?)? {
                     true => low = middle,
                     false => high = middle,
                 }
@@ -559,13 +559,5 @@ impl Keeper {
             }
         }
         Ok(())
-    }
-}
-
-/// Whether a block is canonical. One so old that the database does not know its hash any more is.
-pub(crate) fn is_canonical(db: &Db, id: BlockId) -> Result<bool, IndexError> {
-    match db.block_id(id.number) {
-        Err(StateError::NotKept { .. }) => Ok(true),
-        found => Ok(found? == Some(id)),
     }
 }

@@ -21,13 +21,16 @@ mod kind;
 mod page;
 mod run;
 mod list;
+mod files;
 mod merge;
 mod seen;
 mod lookup;
 mod set;
+mod backup;
 #[cfg(test)]
 mod tests;
 
+pub use backup::copy_preimages;
 pub use error::PreimagesError;
 pub use lookup::PreimagesLookup;
-pub use set::{Preimages, PreimagesOptions, PreimagesStats, copy_preimages};
+pub use set::{Preimages, PreimagesOptions, PreimagesStats};

@@ -44,20 +44,16 @@ impl PreimagesLookup {
         Ok(self.find(Kind::Slot, hash)?.map(B256::new))
     }
 
-    /// The keys of slots with these hashes, as far as they are known, in the same order. Looks them up in the order of
-    /// their hashes: a page is read once for all that are in it.
-    ///
-    /// # Errors
-    ///
-    /// As [`PreimagesLookup::address_of`].
-    pub fn slots_of(&mut self, hashes: &[B256]) -> Result<Vec<Option<B256>>, PreimagesError> {
+    /// What [`PreimagesLookup::slot_of`] gives for each of these hashes, in their order. Looks them up in the order of the
+    /// hashes: a page is read once for all that are in it.
+    pub fn slots_of(&mut self, hashes: &[B256]) -> Vec<Result<Option<B256>, PreimagesError>> {
         let mut order: Vec<usize> = (0..hashes.len()).collect();
         order.sort_unstable_by_key(|at| hashes[*at]);
-        let mut found = vec![None; hashes.len()];
+        let mut found: Vec<_> = hashes.iter().map(|_| Ok(None)).collect();
         for at in order {
-            found[at] = self.slot_of(&hashes[at])?;
+            found[at] = self.slot_of(&hashes[at]);
         }
-        Ok(found)
+        found
     }
 
     /// Number of pages that it has read.

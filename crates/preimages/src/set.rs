@@ -2,6 +2,7 @@
 
 use crate::{
     PreimagesError, PreimagesLookup,
+    files::{open_runs, read_list, remove_leftovers},
     kind::{Entry, Kind},
     list::{DIR, ListedRun, Lost, RUN_LIST, RunList, file_of, run_name},
     merge::Merged,
@@ -9,19 +10,17 @@ use crate::{
     seen::{Recent, Seen},
 };
 use alloy_primitives::{Address, B256};
-use cambium_disk::{Access, Disk, DiskError, DiskLock};
+use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::BlockId;
-use cambium_store::{FileCopier, Manifest, RunSize, StoreError, WritePace, due_for_merge};
+use cambium_store::{Manifest, RunSize, WritePace, due_for_merge};
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
 
 /// Memory of a preimage with its hash in a sorted map, in bytes: about.
 const ENTRY_BYTES: u64 = 112;
-/// Attempts to open the files of a list beside a process that merges them.
-const ATTEMPTS: usize = 64;
 /// Preimages that are hashed before there is a look at the memory again.
 const ADDED_AT_ONCE: usize = 4096;
 
@@ -594,102 +593,6 @@ impl Preimages {
     }
 }
 
-/// Copies the preimages of the database whose first block has the hash `genesis` from one disk to another, while
-/// another process may write to them: after the database was copied. False if there are none.
-///
-/// # Errors
-///
-/// [`PreimagesError::Exists`] if there are some on `to`, those of [`Preimages::open`], and errors of the disks. What
-/// was copied is no copy then: its list is written last, and another attempt begins again.
-pub fn copy_preimages(
-    from: &dyn Disk,
-    to: &dyn Disk,
-    genesis: B256,
-) -> Result<bool, PreimagesError> {
-    if !RunList::exists(from)? {
-        return Ok(false);
-    }
-    to.create_dir(DIR)?;
-    to.sync_dir("")?;
-    let _lock = RUN_LIST.lock(to)?;
-    if RunList::exists(to)? {
-        let dir = to.display_path("");
-        return Err(PreimagesError::Exists { dir });
-    }
-    // Of an attempt that was interrupted.
-    RUN_LIST.remove_leftovers(to, |name| file_of(name).is_some())?;
-    let mut nothing = |_: &_| {};
-    let mut copier = FileCopier::new(from, to, &mut nothing);
-    let mut held = BTreeSet::new();
-    let mut attempt = 1;
-    loop {
-        let list = RunList::read(from, genesis)?;
-        match hold(from, &mut copier, &list, &mut held) {
-            // The other process has merged them meanwhile.
-            Err(PreimagesError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
-            held => {
-                held?;
-                remove_leftovers(to, &list)?;
-                list.write(to)?;
-                return Ok(true);
-            }
-        }
-    }
-}
-
-/// Links or copies the runs of a list that are not there yet.
-fn hold(
-    from: &dyn Disk,
-    copier: &mut FileCopier<'_>,
-    list: &RunList,
-    held: &mut BTreeSet<u64>,
-) -> Result<(), PreimagesError> {
-    open_runs(from, list)?;
-    for run in &list.runs {
-        if held.contains(&run.file) {
-            continue;
-        }
-        let name = run_name(run.file);
-        let gone = |error: DiskError| match error.is_not_found() {
-            true => PreimagesError::Missing {
-                file: from.display_path(&name),
-            },
-            false => error.into(),
-        };
-        let linked = copier.link(&name, &name).map_err(|error| match error {
-            StoreError::Disk(error) => gone(error),
-            error => error.into(),
-        })?;
-        if !linked {
-            let file = from.open_with(&name, Access::Cached).map_err(gone)?;
-            copier.copy(&*file, &name, file.len()?)?;
-        }
-        held.insert(run.file);
-    }
-    Ok(())
-}
-
-/// Reads the list and opens its runs, beside a process that merges them.
-fn read_list(
-    disk: &dyn Disk,
-    genesis: B256,
-) -> Result<(RunList, Vec<Arc<RunFile>>), PreimagesError> {
-    let mut attempt = 1;
-    loop {
-        let list = RunList::read(disk, genesis)?;
-        match open_runs(disk, &list) {
-            Err(PreimagesError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
-            runs => return Ok((list, runs?)),
-        }
-    }
-}
-
-fn open_runs(disk: &dyn Disk, list: &RunList) -> Result<Vec<Arc<RunFile>>, PreimagesError> {
-    let open = |run: &ListedRun| RunFile::open(disk, &run_name(run.file), run.identity);
-    let runs = list.runs.iter().map(|run| open(run).map(Arc::new));
-    runs.collect()
-}
-
 /// A run that is about to be written, in a file of its own.
 fn new_run(list: &mut RunList) -> ListedRun {
     let file = list.next_file;
@@ -698,11 +601,4 @@ fn new_run(list: &mut RunList) -> ListedRun {
         file,
         identity: Manifest::new_salt(),
     }
-}
-
-/// Removes files of runs that are not listed.
-fn remove_leftovers(disk: &dyn Disk, list: &RunList) -> Result<(), PreimagesError> {
-    let listed: BTreeSet<u64> = list.runs.iter().map(|run| run.file).collect();
-    let is_leftover = |name: &str| file_of(name).is_some_and(|file| !listed.contains(&file));
-    Ok(RUN_LIST.remove_leftovers(disk, is_leftover)?)
 }

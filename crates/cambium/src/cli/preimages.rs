@@ -212,8 +212,9 @@ struct Found {
 
 impl Found {
     fn look_up_pending(&mut self, lookup: &mut PreimagesLookup) -> Result<(), Failure> {
-        let keys = lookup.slots_of(&self.pending)?;
-        self.hashed_slots += keys.iter().filter(|key| key.is_none()).count() as u64;
+        for key in lookup.slots_of(&self.pending) {
+            self.hashed_slots += u64::from(key?.is_none());
+        }
         self.pending.clear();
         Ok(())
     }

@@ -142,15 +142,14 @@ impl Names {
         })
     }
 
-    /// The preimage of a hash, which is `what`. `None` if it is not known.
-    fn find<T>(
+    /// What was found behind a hash, which is `what`. `None` if it is not known.
+    fn take<T>(
         &mut self,
         what: &'static str,
         hash: &B256,
-        find: impl FnOnce(&mut PreimagesLookup) -> Result<Option<T>, PreimagesError>,
+        found: Option<Result<Option<T>, PreimagesError>>,
     ) -> Result<Option<T>, Failure> {
-        let found = self.lookup.as_mut().map_or(Ok(None), find);
-        match found {
+        match found.unwrap_or(Ok(None)) {
             Ok(None) if self.are_required => {
                 let hash = *hash;
                 Err(Box::new(ChainError::NoPreimage { what, hash }).into())
@@ -166,22 +165,24 @@ impl Names {
     }
 
     fn address_of(&mut self, hash: &B256) -> Result<Option<Address>, Failure> {
-        self.find("an account", hash, |lookup| lookup.address_of(hash))
+        let found = self.lookup.as_mut().map(|lookup| lookup.address_of(hash));
+        self.take("an account", hash, found)
     }
 
     fn slot_of(&mut self, hash: &B256) -> Result<Option<B256>, Failure> {
-        self.find("a slot", hash, |lookup| lookup.slot_of(hash))
+        let found = self.lookup.as_mut().map(|lookup| lookup.slot_of(hash));
+        self.take("a slot", hash, found)
     }
 
     /// Those of many slots, in any order.
     fn slots_of(&mut self, hashes: &[B256]) -> Result<Vec<Option<B256>>, Failure> {
-        let mut order: Vec<usize> = (0..hashes.len()).collect();
-        order.sort_unstable_by_key(|at| hashes[*at]);
-        let mut found = vec![None; hashes.len()];
-        for at in order {
-            found[at] = self.slot_of(&hashes[at])?;
-        }
-        Ok(found)
+        let Some(lookup) = &mut self.lookup else {
+            return hashes.iter().map(|hash| self.slot_of(hash)).collect();
+        };
+        let found = lookup.slots_of(hashes).into_iter().zip(hashes);
+        found
+            .map(|(found, hash)| self.take("a slot", hash, Some(found)))
+            .collect()
     }
 }
 

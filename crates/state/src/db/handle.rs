@@ -266,6 +266,18 @@ impl Db {
         }))
     }
 
+    /// Whether a block is canonical. One so old that the database does not know its hash any more is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::block_id`], but for [`StateError::NotKept`].
+    pub fn is_canonical(&self, id: BlockId) -> Result<bool, StateError> {
+        match self.block_id(id.number) {
+            Err(StateError::NotKept { .. }) => Ok(true),
+            found => Ok(found? == Some(id)),
+        }
+    }
+
     /// The disk that the database is on. What is beside the database on it is not the engine's.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.inner.store.disk
