@@ -146,7 +146,7 @@ pub use cambium_state::{
     CommittedBlock, CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress,
     Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery, RepairFinding,
     RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
-    Stats, Subscription, ValueStats, View, backup, repair,
+    Stats, Subscription, ValueStats, View, backup, follower_bytes, repair,
 };
 pub use cambium_store::{FORMATS, LogPosition, StoreError};
 pub use cambium_trie::{

@@ -54,9 +54,9 @@ impl ChainReader {
     /// there is no database, and [`StateError::BadOptions`] for a key-value store.
     pub fn open(directory: &Path, memory_bytes: u64) -> Result<Self, HistoryError> {
         let disk = existing_disk(directory, true)?;
-        let history_bytes = (memory_bytes / 16).clamp(1 << 20, 256 << 20);
+        let of_history = HistoryOptions::beside(memory_bytes);
         let options = Options {
-            memory_bytes: memory_bytes.saturating_sub(history_bytes),
+            memory_bytes: memory_bytes.saturating_sub(of_history.budget_bytes()),
             ..Options::default()
         };
         let (db, _) = Db::open_read_only(disk.clone(), options)?;
@@ -65,17 +65,11 @@ impl ChainReader {
             let what = format!("{dir} has entries, not accounts: open it as a key-value store");
             return Err(StateError::BadOptions(what).into());
         }
-        let options = HistoryOptions {
-            memory_bytes: history_bytes,
-            trie_bytes: history_bytes,
-            cache_bytes: history_bytes / 4,
-            ..HistoryOptions::default()
-        };
         let mut reader = Self {
             disk,
             db,
             history: None,
-            options,
+            options: of_history,
         };
         reader.open_history()?;
         Ok(reader)

@@ -6,7 +6,7 @@ use alloy_consensus::transaction::SignerRecoverable;
 use cambium::{B256, RawBlock, keccak256};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fs};
-use support::{Fixture, cambium};
+use support::{Fixture, cambium, quantity};
 
 const TOKEN_ACCOUNTS: u64 = 400;
 const BLOCKS: u64 = 12;
@@ -518,6 +518,33 @@ fn a_chain_merged_many_times_with_little_memory_is_the_same() {
     assert_eq!(import("1M", "small")["head_hash"], large["head_hash"]);
     let check = cambium!("db", "check", "--json", "--datadir", fixture.path("small"));
     assert_eq!(check.done().json()["sound"], true);
+}
+
+#[test]
+fn with_the_least_memory_a_chain_is_imported_with_all_that_follows_it() {
+    let fixture = Fixture::generate(500, 30, 20);
+    for (at, (memory, preimages)) in [("1M", true), ("1500k", false), ("2M", false)]
+        .into_iter()
+        .enumerate()
+    {
+        let db = fixture.path(&at.to_string());
+        let mut args = vec!["import", "--json", "--index", "--history", "archive"];
+        args.extend(["--memory", memory]);
+        args.extend(preimages.then_some("--preimages"));
+        let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+        args.extend(["--genesis".into(), fixture.genesis().into()]);
+        args.extend(["-d".into(), db.clone().into(), fixture.chain().into()]);
+        let imported = support::cambium(args).done().json();
+        assert_eq!(imported["blocks"], 30, "{imported}");
+        assert_eq!(imported["head_number"], quantity(30), "{imported}");
+        cambium!("db", "check", "--memory", memory, "-d", &db).done();
+        cambium!("db", "check", "--history", "--memory", memory, "-d", &db).done();
+        let checked = cambium!("index", "check", "--json", "--memory", memory, "-d", &db);
+        assert_eq!(checked.done().json()["upto_number"], quantity(30));
+        if preimages {
+            cambium!("db", "check", "--preimages", "-d", &db).done();
+        }
+    }
 }
 
 #[test]

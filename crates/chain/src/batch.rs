@@ -1,13 +1,15 @@
 //! Execution of several blocks at once, by their access lists.
 
 use crate::{
-    Chain, ChainError, ExecutedBlock, PreparedBlock, execute::How, reads::TimedReads,
-    stored::KnownBlock, validate_header,
+    Chain, ChainError, PreparedBlock,
+    execute::{BlockSink, How, Step},
+    reads::TimedReads,
+    stored::KnownBlock,
+    validate_header,
 };
 use alloy_consensus::Header;
 use alloy_primitives::B256;
 use cambium_evm::{BatchBlock, BlockInput, execute_batch};
-use cambium_primitives::BlockId;
 use cambium_state::View;
 use revm::primitives::hardfork::SpecId;
 use std::time::Duration;
@@ -59,14 +61,13 @@ impl Chain {
     }
 
     /// Executes the blocks that [`Self::batch_of`] selects at once. In order, each is verified
-    /// against its header, sealed, and passed to `sink`. Stops if `sink` returns false.
+    /// against its header, sealed, and sent to `sink`. Stops and returns false once that wants no more.
     pub(crate) fn execute_batch(
         &self,
         blocks: &[&PreparedBlock],
         view: View,
-        tip: &mut BlockId,
-        sink: &mut dyn FnMut(ExecutedBlock) -> bool,
-    ) -> Result<(), ChainError> {
+        sink: &mut dyn BlockSink,
+    ) -> Result<bool, ChainError> {
         let inputs = blocks.iter().filter_map(|block| {
             let senders = block.senders.as_ref()?.as_ref().ok()?;
             let list = block.access_list.as_ref()?.as_ref().ok()?;
@@ -79,7 +80,7 @@ impl Chain {
             })
         });
         let inputs: Vec<_> = inputs.collect();
-        let mut failed = None;
+        let mut sent = Ok(true);
         let threads = self.executor().threads;
         let reads = TimedReads::new(view);
         let mut told = Duration::ZERO;
@@ -88,24 +89,18 @@ impl Chain {
                 outcome,
                 ..How::default()
             };
-            match self.execute_with(blocks[index], *tip, how) {
-                Ok(mut executed) => {
+            let executed = self.execute_unless_known(blocks[index], sink.tip(), how);
+            sent = executed.and_then(|mut block| {
+                if let Step::New(executed) = &mut block {
                     // Reads for later blocks since the last one count, too.
                     let spent = reads.spent();
-                    let read = spent - std::mem::replace(&mut told, spent);
-                    executed.timings.read += read;
+                    executed.timings.read += spent - std::mem::replace(&mut told, spent);
                     executed.timings.execute += elapsed;
-                    if executed.becomes_head {
-                        *tip = blocks[index].id;
-                    }
-                    sink(executed)
                 }
-                Err(error) => {
-                    failed = Some(error);
-                    false
-                }
-            }
+                sink.send(block)
+            });
+            matches!(sent, Ok(true))
         });
-        failed.map_or(Ok(()), Err)
+        sent
     }
 }

@@ -110,6 +110,22 @@ impl ExecutedBlock {
     }
 }
 
+/// A block, or that the database has it already.
+pub(crate) enum Step<B> {
+    /// The database has the block: it is not executed again.
+    Known(BlockId),
+    New(B),
+}
+
+/// Receives executed blocks, in their order.
+pub(crate) trait BlockSink {
+    /// The head once all blocks received so far are committed.
+    fn tip(&self) -> BlockId;
+
+    /// Receives a block. Returns false if no further one is wanted.
+    fn send(&mut self, block: Step<ExecutedBlock>) -> Result<bool, ChainError>;
+}
+
 /// What is known of a block before its execution, and what is kept afterwards.
 #[derive(Default)]
 pub(crate) struct How {
@@ -177,6 +193,23 @@ impl Chain {
             ..How::default()
         };
         self.execute_with(&prepared, tip, how)
+    }
+
+    /// As [`execute_with`](Self::execute_with), but a block that comes into the database while it is executed is
+    /// [`Step::Known`]. Other callers may insert it, and the commit of a block whose record was lost brings
+    /// its descendants back.
+    pub(crate) fn execute_unless_known(
+        &self,
+        prepared: &PreparedBlock,
+        tip: BlockId,
+        how: How,
+    ) -> Result<Step<ExecutedBlock>, ChainError> {
+        match self.execute_with(prepared, tip, how) {
+            Err(ChainError::State(StateError::BlockExists(id))) if self.has(id)? => {
+                Ok(Step::Known(id))
+            }
+            executed => Ok(Step::New(executed?)),
+        }
     }
 
     /// As [`execute`](Self::execute).

@@ -14,7 +14,9 @@
 
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
-    ahead::ReadingAhead, execute::How, prepare::OnTheirWay,
+    ahead::ReadingAhead,
+    execute::{BlockSink, How, Step},
+    prepare::OnTheirWay,
 };
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;
@@ -112,13 +114,7 @@ fn spawn<'scope, T: Send + 'scope>(
     started.expect("the system gives threads for the stages of an import")
 }
 
-/// A block in the pipeline. A block that the database has is not executed again.
-enum Step<B> {
-    Known(BlockId),
-    New(B),
-}
-
-/// Blocks that wait for execution.
+/// Blocks that wait for execution: at least one, or the error in its place.
 struct Batch {
     blocks: Vec<Result<Step<Arc<PreparedBlock>>, ChainError>>,
     recover: Duration,
@@ -134,6 +130,41 @@ enum Executed {
     New(Box<ExecutedBlock>),
 }
 
+/// Sends executed blocks to be committed.
+struct ToCommit<'a> {
+    chain: &'a Chain,
+    tip: BlockId,
+    timings: Timings,
+    done: &'a Sender<Option<BlockId>>,
+    to_commit: &'a Sender<Executed>,
+}
+
+impl BlockSink for ToCommit<'_> {
+    fn tip(&self) -> BlockId {
+        self.tip
+    }
+
+    fn send(&mut self, block: Step<ExecutedBlock>) -> Result<bool, ChainError> {
+        let (id, becomes_head, sealed, executed) = match block {
+            Step::Known(id) => {
+                let becomes_head = self.chain.known_becomes_head(id, self.tip)?;
+                (id, becomes_head, None, Executed::Known { id, becomes_head })
+            }
+            Step::New(block) => {
+                let (id, becomes_head) = (block.id(), block.becomes_head);
+                self.timings += block.timings;
+                (id, becomes_head, Some(id), Executed::New(Box::new(block)))
+            }
+        };
+        if becomes_head {
+            self.tip = id;
+        }
+        // Nobody may read ahead any more.
+        let _ = self.done.send(sealed);
+        Ok(self.to_commit.send(executed).is_ok())
+    }
+}
+
 impl Chain {
     /// Imports blocks in order. Calls `progress` after each commit, on the caller's thread.
     ///
@@ -147,10 +178,11 @@ impl Chain {
     /// database fails. All blocks before are committed.
     pub fn import(
         &self,
-        mut source: impl Iterator<Item = Result<RawBlock, FileError>> + Send,
+        source: impl Iterator<Item = Result<RawBlock, FileError>> + Send,
         progress: &mut dyn FnMut(&ImportProgress),
     ) -> Result<ImportSummary, ChainError> {
         let start = Instant::now();
+        let mut source = source.fuse();
         let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
         let (to_execute, read_ahead) = unbounded();
         let (done, executed_ids) = unbounded();
@@ -160,8 +192,11 @@ impl Chain {
         let (run, committed) = thread::scope(|scope| {
             scope.spawn(move || {
                 let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
-                while let Some(batch) = self.prepare_batch(&mut source, &mut on_their_way, &pool) {
-                    if to_read_ahead.send(batch).is_err() {
+                // The source alone says where the import ends: a batch has a block or an error.
+                while let Some(first) = source.next() {
+                    let batch = self.prepare_batch(first, &mut source, &mut on_their_way, &pool);
+                    let is_last = batch.blocks.iter().any(Result::is_err);
+                    if to_read_ahead.send(batch).is_err() || is_last {
                         return;
                     }
                 }
@@ -190,21 +225,20 @@ impl Chain {
         Ok(summary)
     }
 
-    /// Prepares the next blocks of the source. An error is the last item of its batch.
+    /// Prepares the block that the source has returned, and those after it that fit into a batch. An error
+    /// is the last item of its batch.
     fn prepare_batch(
         &self,
+        first: Result<RawBlock, FileError>,
         source: &mut impl Iterator<Item = Result<RawBlock, FileError>>,
         on_their_way: &mut OnTheirWay,
         pool: &ThreadPool,
-    ) -> Option<Batch> {
+    ) -> Batch {
         let start = Instant::now();
         let mut steps = Vec::new();
         let (mut bytes, mut failed) = (0, None);
-        // Blocks that can be executed at once go into one batch.
-        while bytes < self.batch_bytes_max()
-            && (steps.len() < self.batch() || steps.len() < PREPARE_BLOCKS && bytes < PREPARE_BYTES)
-        {
-            let Some(raw) = source.next() else { break };
+        let mut next = Some(first);
+        while let Some(raw) = next {
             let announced = raw.map_err(ChainError::from).and_then(|raw| {
                 bytes += raw.rlp.len() + raw.access_list.as_ref().map_or(0, |list| list.len());
                 self.announce_raw(raw, on_their_way)
@@ -216,9 +250,11 @@ impl Chain {
                     break;
                 }
             }
-        }
-        if steps.is_empty() && failed.is_none() {
-            return None;
+            // Blocks that can be executed at once go into one batch.
+            let is_wanted =
+                steps.len() < self.batch() || steps.len() < PREPARE_BLOCKS && bytes < PREPARE_BYTES;
+            let has_room = is_wanted && bytes < self.batch_bytes_max();
+            next = if has_room { source.next() } else { None };
         }
         // Work that takes locks stays on this thread.
         let prepare = |step: Step<(BlockId, RawBlock)>| {
@@ -234,13 +270,14 @@ impl Chain {
         };
         let mut blocks: Vec<_> = pool.install(|| steps.into_par_iter().map(prepare).collect());
         blocks.extend(failed);
-        Some(Batch {
+        Batch {
             blocks,
             recover: start.elapsed(),
-        })
+        }
     }
 
-    /// Maximum bytes of blocks and access lists in a batch. A batch of one block may exceed it.
+    /// Bytes of blocks and access lists above which no further block joins a batch. It may be 0: a batch of
+    /// one block may exceed it.
     fn batch_bytes_max(&self) -> usize {
         self.db().options().memory_bytes as usize / BATCH_SHARE
     }
@@ -332,38 +369,29 @@ impl Chain {
         }
     }
 
+    /// Executes batches until there are no more, and sends the blocks on. Ends early if nobody receives them.
     fn execute_all(
         &self,
         prepared: &Receiver<Batch>,
         done: &Sender<Option<BlockId>>,
         to_commit: &Sender<Executed>,
     ) -> Result<Timings, ChainError> {
-        let mut tip = self.db().head();
-        let mut timings = Timings::default();
+        let mut out = ToCommit {
+            chain: self,
+            tip: self.db().head(),
+            timings: Timings::default(),
+            done,
+            to_commit,
+        };
+        // The same block may have come just before, and wait to be committed.
+        let is_sealed = |id: BlockId| self.db().find(&id.hash) == Some(id);
         for batch in prepared {
-            timings.recover += batch.recover;
+            out.timings.recover += batch.recover;
             let mut blocks = batch.blocks.into_iter().peekable();
             while let Some(block) = blocks.next() {
-                let mut send = |executed: ExecutedBlock| {
-                    timings += executed.timings;
-                    // Nobody may read ahead any more.
-                    let _ = done.send(Some(executed.sealed.id()));
-                    to_commit.send(Executed::New(Box::new(executed))).is_ok()
-                };
-                // The same block may have come just before, and wait to be committed.
-                let is_sealed = |id: BlockId| self.db().find(&id.hash) == Some(id);
-                let step = match block? {
-                    Step::New(block) if is_sealed(block.id) => Step::Known(block.id),
-                    step => step,
-                };
-                let (is_sent, next_tip) = match step {
-                    Step::Known(id) => {
-                        let becomes_head = self.known_becomes_head(id, tip)?;
-                        let known = Executed::Known { id, becomes_head };
-                        let _ = done.send(None);
-                        let is_sent = to_commit.send(known).is_ok();
-                        (is_sent, becomes_head.then_some(id))
-                    }
+                let is_sent = match block? {
+                    Step::Known(id) => out.send(Step::Known(id))?,
+                    Step::New(block) if is_sealed(block.id) => out.send(Step::Known(block.id))?,
                     Step::New(first) if self.batch() > 1 => {
                         let mut group = vec![first];
                         while group.len() < self.batch()
@@ -375,58 +403,51 @@ impl Chain {
                         {
                             group.push(next);
                         }
-                        if !self.execute_group(&group, &mut tip, &mut send)? {
-                            return Ok(timings);
-                        }
-                        (true, None)
+                        self.execute_group(&group, &mut out)?
                     }
                     Step::New(block) => {
-                        let id = block.id;
-                        let executed = self.execute_with(&block, tip, How::default())?;
+                        let executed =
+                            self.execute_unless_known(&block, out.tip, How::default())?;
                         // With it go the pages that it needed.
                         drop(block);
-                        let becomes_head = executed.becomes_head;
-                        (send(executed), becomes_head.then_some(id))
+                        out.send(executed)?
                     }
                 };
-                tip = next_tip.unwrap_or(tip);
                 if !is_sent {
-                    return Ok(timings);
+                    return Ok(out.timings);
                 }
             }
         }
-        Ok(timings)
+        Ok(out.timings)
     }
 
     /// Executes blocks, as many at once as possible. False if the receiver is gone.
     fn execute_group(
         &self,
         group: &[Arc<PreparedBlock>],
-        tip: &mut BlockId,
-        send: &mut dyn FnMut(ExecutedBlock) -> bool,
+        out: &mut ToCommit<'_>,
     ) -> Result<bool, ChainError> {
-        let mut is_sent = true;
         let mut left: Vec<&PreparedBlock> = group.iter().map(|block| &**block).collect();
-        while !left.is_empty() && is_sent {
-            let mut sink = |executed: ExecutedBlock| {
-                is_sent = send(executed);
-                is_sent
-            };
+        while !left.is_empty() {
             let (count, view) = self.batch_of(&left)?;
-            if let Some(view) = view.filter(|_| count > 1) {
-                let rest = left.split_off(count);
-                self.execute_batch(&left, view, tip, &mut sink)?;
-                left = rest;
-                continue;
+            let is_sent = match view.filter(|_| count > 1) {
+                Some(view) => {
+                    let rest = left.split_off(count);
+                    let is_sent = self.execute_batch(&left, view, out)?;
+                    left = rest;
+                    is_sent
+                }
+                None => {
+                    let block = left.remove(0);
+                    let executed = self.execute_unless_known(block, out.tip, How::default())?;
+                    out.send(executed)?
+                }
+            };
+            if !is_sent {
+                return Ok(false);
             }
-            let block = left.remove(0);
-            let executed = self.execute_with(block, *tip, How::default())?;
-            if executed.becomes_head {
-                *tip = block.id;
-            }
-            sink(executed);
         }
-        Ok(is_sent)
+        Ok(true)
     }
 
     fn commit_executed(

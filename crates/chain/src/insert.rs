@@ -7,8 +7,13 @@
 //! ```
 
 use crate::{
-    Chain, ChainError, PreparedBlock, error::execution_error, execute::How, prepare::BlockAgain,
-    reads::TimedReads, stored::StoredBlock, verify_outcome,
+    Chain, ChainError, PreparedBlock,
+    error::execution_error,
+    execute::{How, Step},
+    prepare::BlockAgain,
+    reads::TimedReads,
+    stored::StoredBlock,
+    verify_outcome,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{Executor, Hooks, Outcome, StateRead};
@@ -78,15 +83,13 @@ impl Chain {
             outcome: None,
             keeps_outcome: true,
         };
-        let executed = match self.execute_with(prepared, self.db().head(), how) {
-            // Somebody else has inserted it meanwhile.
-            Err(ChainError::State(StateError::BlockExists(other))) if self.has(other)? => {
-                return Ok(inserted(None));
+        match self.execute_unless_known(prepared, self.db().head(), how)? {
+            Step::Known(_) => Ok(inserted(None)),
+            Step::New(executed) => {
+                executed.sealed.commit_side_branch()?;
+                Ok(inserted(executed.outcome))
             }
-            executed => executed?,
-        };
-        executed.sealed.commit_side_branch()?;
-        Ok(inserted(executed.outcome))
+        }
     }
 
     /// Makes a block in the database the head, and says which of its ancestors, itself included, are

@@ -17,14 +17,10 @@ use cambium_preimages::{Preimages, PreimagesError, PreimagesOptions};
 use cambium_primitives::{AccessList, AccountChanges, AccountDiff, AccountUpdate, BlockId};
 use cambium_state::{
     Background, BlockMeta, ChainEvent, Db, Disk, Staged, StateError, StoreError, Subscription,
-    lower_priority,
+    follower_bytes, lower_priority,
 };
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Memory for preimages that are not in files yet is that of the engine divided by this.
-const MEMORY_SHARE: u64 = 16;
-const MEMORY_MIN: u64 = 1 << 20;
-const MEMORY_MAX: u64 = 256 << 20;
 /// Memory of a reader for those that the writer has not in files, and of blocks that the writer's follower has not
 /// read.
 const READER_BYTES: u64 = 1 << 30;
@@ -37,7 +33,7 @@ const LOG_READER: &str = "preimages";
 /// How much memory preimages get beside an engine with so much.
 pub(crate) fn options(memory_bytes: u64) -> PreimagesOptions {
     PreimagesOptions {
-        memory_bytes: (memory_bytes / MEMORY_SHARE).clamp(MEMORY_MIN, MEMORY_MAX),
+        memory_bytes: follower_bytes(memory_bytes),
     }
 }
 

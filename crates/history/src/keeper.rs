@@ -21,7 +21,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{CommittedBlock, Db, StateError};
+use cambium_state::{CommittedBlock, Db, StateError, follower_bytes};
 use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -74,6 +74,26 @@ impl Default for HistoryOptions {
             buffer_bytes: 256 << 10,
             keep_blocks: None,
         }
+    }
+}
+
+impl HistoryOptions {
+    /// Options for a history beside a database, where both have a budget of `memory_bytes` bytes. The history
+    /// takes [`HistoryOptions::budget_bytes`] of it.
+    pub fn beside(memory_bytes: u64) -> Self {
+        let share = follower_bytes(memory_bytes);
+        Self {
+            memory_bytes: share,
+            trie_bytes: share,
+            cache_bytes: share / 4,
+            ..Self::default()
+        }
+    }
+
+    /// Memory of the history in all, without fences, in bytes.
+    pub const fn budget_bytes(&self) -> u64 {
+        let of_runs = self.memory_bytes.saturating_add(self.trie_bytes);
+        of_runs.saturating_add(self.cache_bytes)
     }
 }
 

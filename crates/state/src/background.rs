@@ -14,6 +14,19 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Divisor of a memory budget: what one follower gets.
+const FOLLOWER_DIVISOR: u64 = 16;
+/// Least and largest memory of a follower, in bytes. With the least, files are small and look-ups have no
+/// filters.
+const FOLLOWER_BYTES_MIN: u64 = 64 << 10;
+const FOLLOWER_BYTES_MAX: u64 = 256 << 20;
+
+/// Memory in bytes for a history, an index or preimages that follow a database, where all together have a
+/// budget of `memory_bytes`. It is never 0. The caller subtracts it from the database's memory.
+pub fn follower_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / FOLLOWER_DIVISOR).clamp(FOLLOWER_BYTES_MIN, FOLLOWER_BYTES_MAX)
+}
+
 /// Tells the threads of a [`Background`] that they are to end.
 #[derive(Default)]
 pub struct EndSignal {

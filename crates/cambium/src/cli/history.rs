@@ -24,22 +24,14 @@ const CHECKED_BLOCKS: u64 = 1_000;
 /// reorganization needs.
 const NONE_KEEPS: u64 = 1_024;
 
-/// Memory of the history, and of the index, of `memory` bytes for all.
-pub(crate) fn memory_beside(memory: u64) -> u64 {
-    (memory / 16).clamp(1 << 20, 256 << 20)
-}
-
 fn options(args: &DbArgs, mode: Option<HistoryMode>) -> HistoryOptions {
     let keep_blocks = match mode {
         Some(HistoryMode::Kept { blocks, .. }) => blocks,
         _ => None,
     };
     HistoryOptions {
-        memory_bytes: memory_beside(args.memory),
-        trie_bytes: memory_beside(args.memory),
-        cache_bytes: memory_beside(args.memory) / 4,
         keep_blocks,
-        ..HistoryOptions::default()
+        ..HistoryOptions::beside(args.memory)
     }
 }
 
@@ -59,21 +51,21 @@ fn check_mode(mode: Option<HistoryMode>, history: &History) -> Result<(), Histor
     }
 }
 
-/// The arguments for the database of an import: with less memory, if it follows a history; with few
-/// blocks in the log, if no old states are wanted.
-pub(crate) fn beside(mode: Option<HistoryMode>, args: &WriteArgs) -> Result<WriteArgs, Failure> {
-    let follows = match mode {
-        Some(mode) => mode != HistoryMode::None,
-        None => History::exists(&*open::disk(&args.db.datadir))?,
-    };
+/// Whether an import follows a history: one that is there, or that `mode` asks for.
+pub(crate) fn follows(mode: Option<HistoryMode>, args: &DbArgs) -> Result<bool, Failure> {
+    match mode {
+        Some(mode) => Ok(mode != HistoryMode::None),
+        None => Ok(History::exists(&*open::disk(&args.datadir))?),
+    }
+}
+
+/// The arguments for the database of an import: with few blocks in the log, if no old states are wanted.
+pub(crate) fn keeping_blocks(mode: Option<HistoryMode>, args: &WriteArgs) -> WriteArgs {
     let mut args = args.clone();
     if mode == Some(HistoryMode::None) {
         args.keep_blocks = args.keep_blocks.or(Some(NONE_KEEPS));
     }
-    if follows {
-        args.db.memory -= memory_beside(args.db.memory).min(args.db.memory);
-    }
-    Ok(args)
+    args
 }
 
 /// Follows the history during an import, if there is one or `mode` asks for it.

@@ -4,7 +4,9 @@ use super::{
     args::import::ImportArgs,
     chain,
     error::{Exit, Failure},
-    figures, files, history, index, open,
+    figures, files, history, index,
+    memory::Followers,
+    open,
     output::{Output, Report, Table, count, quantity, rate, seconds},
     preimages,
     signals::Stop,
@@ -177,8 +179,12 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
 }
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
-    let db = index::beside(args.index, history::beside(args.history, &args.db)?)?;
-    let db = preimages::beside(args.preimages, db)?;
+    let followers = Followers {
+        history: history::follows(args.history, &args.db.db)?,
+        index: index::follows(args.index, &args.db.db)?,
+        preimages: preimages::follows(args.preimages, &args.db.db)?,
+    };
+    let db = followers.beside(history::keeping_blocks(args.history, &args.db));
     let Some(genesis) = &args.genesis else {
         return open::chain_to_write(&db, out);
     };

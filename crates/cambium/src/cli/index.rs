@@ -2,7 +2,7 @@
 
 use super::{
     args::{
-        database::{DbArgs, WriteArgs},
+        database::DbArgs,
         index::{IndexBuildArgs, LogsArgs, TxArgs},
     },
     block_ref::BlockRef,
@@ -14,23 +14,21 @@ use super::{
 use cambium::{
     Chain, ChainIndex, CheckedIndex, Db, FoundReceipt, FoundTransaction, IndexError, IndexFollower,
     IndexOptions, IndexStats, LogFilter, Receipt, StateError, alloy_consensus::Transaction as _,
+    follower_bytes,
 };
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
 fn options(args: &DbArgs) -> IndexOptions {
     IndexOptions {
-        memory_bytes: history::memory_beside(args.memory),
+        memory_bytes: follower_bytes(args.memory),
         ..IndexOptions::default()
     }
 }
 
-/// The arguments for the database of an import: with less memory, if it follows an index.
-pub(crate) fn beside(wants: bool, mut args: WriteArgs) -> Result<WriteArgs, Failure> {
-    if wants || ChainIndex::exists(&*open::disk(&args.db.datadir))? {
-        args.db.memory -= history::memory_beside(args.db.memory).min(args.db.memory);
-    }
-    Ok(args)
+/// Whether an import follows an index: one that is there, or that it is asked for.
+pub(crate) fn follows(wants: bool, args: &DbArgs) -> Result<bool, Failure> {
+    Ok(wants || ChainIndex::exists(&*open::disk(&args.datadir))?)
 }
 
 /// The chain with its index, and what keeps that at the head during an import, if there is one or `wants`

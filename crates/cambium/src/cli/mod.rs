@@ -16,6 +16,7 @@ mod rpc;
 mod about;
 mod figures;
 mod open;
+mod memory;
 mod history;
 mod preimages;
 mod index;

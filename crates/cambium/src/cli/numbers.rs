@@ -24,7 +24,7 @@ Numbers:
   512M, 4G, 4GiB   sizes of memory and files: powers of two (1M is 1,048,576 bytes)";
 
 /// Minimum memory for opening a database, in bytes.
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// Default of `--memory` in bytes, which is allowed on any machine.
 const MEMORY_DEFAULT: u64 = 1 << 30;

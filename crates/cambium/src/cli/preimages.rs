@@ -2,9 +2,13 @@
 //! whoever would print hashes.
 
 use super::{
-    args::{database::WriteArgs, maintenance::CheckArgs},
+    args::{
+        database::{DbArgs, WriteArgs},
+        maintenance::CheckArgs,
+    },
     error::{Exit, Failure},
-    history, open,
+    memory::Followers,
+    open,
     output::{KEYS, KEYS_BAR, Output, Report, Table, bytes, count, quantity, step},
 };
 use cambium::{
@@ -19,12 +23,19 @@ const TELL: u64 = 1 << 16;
 /// Slots that are looked up in the order of their hashes.
 const SLOTS_AT_ONCE: usize = 1 << 18;
 
-/// The arguments for the database of an import: with less memory, if it keeps preimages.
-pub(crate) fn beside(wants: bool, mut args: WriteArgs) -> Result<WriteArgs, Failure> {
-    if wants || Preimages::exist(&*open::disk(&args.db.datadir))? {
-        args.db.memory -= history::memory_beside(args.db.memory).min(args.db.memory);
+/// Whether preimages are kept: those that are there, or that are asked for.
+pub(crate) fn follows(wants: bool, args: &DbArgs) -> Result<bool, Failure> {
+    Ok(wants || Preimages::exist(&*open::disk(&args.datadir))?)
+}
+
+/// The arguments for a database: with less memory, if it keeps preimages.
+pub(crate) fn beside(wants: bool, args: WriteArgs) -> Result<WriteArgs, Failure> {
+    let preimages = follows(wants, &args.db)?;
+    Ok(Followers {
+        preimages,
+        ..Followers::default()
     }
-    Ok(args)
+    .beside(args))
 }
 
 /// Refuses a database that was made without preimages, if they are wanted.
