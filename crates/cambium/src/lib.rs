@@ -90,6 +90,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod formats;
 mod reader;
 
 /// The key-value store: entries with a root, and serializable transactions.
@@ -148,7 +149,7 @@ pub use cambium_state::{
     RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
     Stats, Subscription, ValueStats, View, backup, follower_bytes, repair,
 };
-pub use cambium_store::{FORMATS, LogPosition, StoreError};
+pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{
     AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
     LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
@@ -157,6 +158,7 @@ pub use cambium_trie::{
 };
 #[cfg(feature = "rpc")]
 pub use cambium_trie::{EIP1186AccountProofResponse, EIP1186StorageProof};
+pub use formats::FORMATS;
 pub use reader::{ChainReader, existing_disk};
 
 /// Compiles the examples in the README.

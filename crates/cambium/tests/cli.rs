@@ -5,7 +5,7 @@ mod support;
 use alloy_consensus::transaction::SignerRecoverable;
 use cambium::{B256, RawBlock, keccak256};
 use serde_json::{Value, json};
-use std::{ffi::OsString, fs};
+use std::{ffi::OsString, fs, path::Path};
 use support::{Fixture, cambium, quantity};
 
 const TOKEN_ACCOUNTS: u64 = 400;
@@ -543,6 +543,40 @@ fn with_the_least_memory_a_chain_is_imported_with_all_that_follows_it() {
         assert_eq!(checked.done().json()["blocks"], 31);
         if preimages {
             cambium!("db", "check", "--preimages", "-d", &db).done();
+            assert_all_files_are_documented(&db);
+        }
+    }
+    let store = fixture.path("store");
+    cambium!("kv", "init", "-d", &store).done();
+    cambium!("kv", "put", "long", "x".repeat(600), "-d", &store).done();
+    assert_all_files_are_documented(&store);
+}
+
+/// Each file of a directory is in the table of `docs/OPERATIONS.md`.
+fn assert_all_files_are_documented(db: &Path) {
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/OPERATIONS.md");
+    let text = fs::read_to_string(text).expect("the page");
+    let table = text.split("## What is in a directory").nth(1).unwrap();
+    let table = table.split("\n\nFiles").next().unwrap();
+    let patterns: Vec<_> = table
+        .lines()
+        .filter_map(|row| row.split('`').nth(1))
+        .collect();
+    let is_like = |name: &str, pattern: &str| match pattern.split_once('*') {
+        Some((start, end)) => name.starts_with(start) && name.ends_with(end),
+        None => name == pattern,
+    };
+    let mut folders = vec![db.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(db).unwrap().to_str().unwrap();
+            let is_there = patterns.iter().any(|pattern| is_like(name, pattern));
+            assert!(is_there, "{name} is not in {patterns:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::json;
-use std::fs;
+use std::{fs, path::Path};
 use support::{Fixture, Run, number, program};
 
 #[test]
@@ -102,6 +102,38 @@ fn a_configuration_file_comes_after_the_command_line_and_the_environment() {
     cambium!("--config", missing, "db", "stats").fails(1, &["missing.toml: can't be read"]);
 }
 
+fn sorted(mut numbers: Vec<u64>) -> Vec<u64> {
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The numbers of the formats of files, as the sources define them.
+fn formats_of_sources() -> Vec<u64> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    let mut numbers = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let found = text.lines().filter_map(|line| {
+                let (_, rest) = line.split_once("const FORMAT: u")?;
+                let number = rest.split_once("= ")?.1.trim_end_matches(';');
+                Some(number.parse::<u64>().expect("a number"))
+            });
+            if path.extension().is_some_and(|extension| extension == "rs")
+                && path.components().any(|part| part.as_os_str() == "src")
+            {
+                numbers.extend(found);
+            }
+        }
+    }
+    numbers
+}
+
 #[test]
 fn the_program_says_what_it_is_and_completes_its_commands() {
     let version = support::cambium(["--version"]).done().stdout;
@@ -110,12 +142,18 @@ fn the_program_says_what_it_is_and_completes_its_commands() {
         "\ncommit    ",
         "\nfeatures  ",
         "\nformats   manifest 2, log 2",
+        "preimages list 1",
     ] {
         assert!(version.contains(line), "{line}: {version}");
     }
     let version = support::cambium(["--version", "--json"]).done().json();
     assert_eq!(version["formats"]["manifest"], 2);
     assert!(version["features"].is_array());
+    let listed = version["formats"].as_object().expect("formats").values();
+    let listed: Vec<_> = listed
+        .map(|number| number.as_u64().expect("a number"))
+        .collect();
+    assert_eq!(sorted(listed), sorted(formats_of_sources()));
     // One line for scripts.
     assert_eq!(support::cambium(["-V"]).done().stdout.lines().count(), 1);
     for (shell, words) in [

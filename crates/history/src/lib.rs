@@ -83,3 +83,9 @@ pub use history::{CatchUp, CheckedHistory, History, HistoryStats};
 pub use keeper::HistoryOptions;
 pub use node::WholeNodes;
 pub use view::HistoryView;
+
+/// Number of the format of each kind of file that this version writes, by the name of the kind.
+pub const FORMATS: [(&str, u32); 2] = [
+    ("history list", list::FORMAT),
+    ("history runs", run::format::FORMAT),
+];

@@ -45,7 +45,7 @@ pub(crate) const RUN_LIST: ListFile = ListFile {
     lock_name: "history/history.lock",
 };
 const MAGIC: &[u8; 8] = b"CamRuns\n";
-const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 4;
 /// The format before there were waiting runs, which is read as well.
 const FORMAT_WITHOUT_WAITING: u32 = 3;
 /// Largest size of the list, in bytes: of a million runs. There are a few dozen.

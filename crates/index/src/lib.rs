@@ -45,3 +45,9 @@ pub use grow::{IndexProgress, ReceiptsOf};
 pub use index::{ChainIndex, FoundHash, IndexStats};
 pub use keeper::IndexOptions;
 pub use logs::{LogBlocks, LogFilter};
+
+/// Number of the format of each kind of file that this version writes, by the name of the kind.
+pub const FORMATS: [(&str, u32); 2] = [
+    ("index list", list::FORMAT),
+    ("index runs", run::format::FORMAT),
+];

@@ -42,7 +42,7 @@ pub(crate) const RUN_LIST: ListFile = ListFile {
     lock_name: "index/LOCK",
 };
 const MAGIC: &[u8; 8] = b"CamIdxL\n";
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// Largest size of the list, in bytes: of a million runs. There are a few dozen.
 const BYTES_MAX: u64 = 64 << 20;
 /// Largest number that the next file may get. No list comes near it by writing.

@@ -34,3 +34,9 @@ pub use backup::copy_preimages;
 pub use error::PreimagesError;
 pub use lookup::PreimagesLookup;
 pub use set::{Preimages, PreimagesOptions, PreimagesStats};
+
+/// Number of the format of each kind of file that this version writes, by the name of the kind.
+pub const FORMATS: [(&str, u32); 2] = [
+    ("preimages list", list::FORMAT),
+    ("preimages runs", run::FORMAT),
+];

@@ -20,7 +20,7 @@
 //! then    8       xxh3-64 of all before
 //! ```
 
-use crate::{PreimagesError, run::FORMAT};
+use crate::PreimagesError;
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
@@ -37,6 +37,7 @@ pub(crate) const RUN_LIST: ListFile = ListFile {
     lock_name: "preimages/LOCK",
 };
 const MAGIC: &[u8; 8] = b"CamPreL\n";
+pub(crate) const FORMAT: u32 = 1;
 /// Largest size of the list, in bytes: of a million runs. There are a few dozen.
 const BYTES_MAX: u64 = 16 << 20;
 /// Largest number that the next file may get. No list comes near it by writing.

@@ -154,3 +154,39 @@ fn manifests_and_rows_are_read_whole() {
     assert_eq!(table["x"], ["a", "b"].map(str::to_owned).into());
     assert!(table["a"].is_empty());
 }
+
+/// Crates that the test command does not test: benchmarks beside peers, which need C++ and Go.
+const NOT_TESTED: [&str; 1] = ["bench"];
+
+#[test]
+fn every_crate_is_tested_and_linted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("a file");
+    let manifest = read("Cargo.toml");
+    let defaults = manifest
+        .split("default-members = [")
+        .nth(1)
+        .and_then(|rest| rest.split(']').next())
+        .expect("default members");
+    let test = read("test");
+    let named = |command: &str, name: &str| {
+        let word = format!("cambium-{name}");
+        let lines = test
+            .lines()
+            .filter(|line| line.starts_with(command) || line.starts_with(&format!("  {command}")));
+        lines
+            .flat_map(str::split_whitespace)
+            .any(|found| found == word)
+    };
+    let mut not_tested = BTreeSet::new();
+    for entry in fs::read_dir(root.join("crates")).expect("a folder") {
+        let name = entry.expect("an entry").file_name();
+        let name = name.to_str().expect("a name");
+        let is_default = defaults.contains(&format!("\"crates/{name}\""));
+        let is_named = named("cargo test", name) && named("cargo clippy", name);
+        if !is_default && !is_named {
+            not_tested.insert(name.to_owned());
+        }
+    }
+    assert_eq!(not_tested, NOT_TESTED.map(str::to_owned).into());
+}

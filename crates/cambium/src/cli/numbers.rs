@@ -194,7 +194,6 @@ impl fmt::Display for Allowed {
         let (min, max) = (*self.range.start(), *self.range.end());
         match self.unit {
             Unit::Bytes => write!(f, "between {} and {}", size(min), size(max)),
-            Unit::Count if min > 0 && max == u64::MAX => write!(f, "at least {min}"),
             Unit::Count if min == 0 => write!(f, "at most {max}"),
             Unit::Count => write!(f, "between {min} and {max}"),
         }
@@ -261,7 +260,10 @@ mod tests {
         assert_eq!(parse_percent("100%"), Ok(100));
         assert_eq!(parse_percent("101"), Err("at most 100".to_owned()));
         assert_eq!(parse_percent("356"), Err("at most 100".to_owned()));
-        assert!(parse_count::<NonZeroU64>("0").is_err());
+        let all = "between 1 and 18446744073709551615";
+        for bad in ["0", "99999999999999999999"] {
+            assert_eq!(parse_count::<NonZeroU64>(bad), Err(all.to_owned()), "{bad}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 8] = b"CamIndx\n";
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// Size of the trailer without what fills it up, and its checksum.
 const SUMMED_BYTES: usize = 112;
 /// Size of a fence.

@@ -1,0 +1,25 @@
+//! The formats of all files of a data directory.
+
+/// Number of the format of each kind of file that this version writes, by the name of the kind. A file in
+/// another format is rejected by name when it is opened.
+pub const FORMATS: [(&str, u32); 14] = {
+    let parts: [&[(&str, u32)]; 4] = [
+        &cambium_store::FORMATS,
+        &cambium_history::FORMATS,
+        &cambium_index::FORMATS,
+        &cambium_preimages::FORMATS,
+    ];
+    let mut all = [("", 0); 14];
+    let (mut part, mut filled) = (0, 0);
+    while part < parts.len() {
+        let mut at = 0;
+        while at < parts[part].len() {
+            all[filled] = parts[part][at];
+            at += 1;
+            filled += 1;
+        }
+        part += 1;
+    }
+    assert!(filled == all.len(), "a kind of file is missing");
+    all
+};
