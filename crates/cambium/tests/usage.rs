@@ -105,7 +105,7 @@ fn numbers_are_read_in_every_form_wherever_a_number_goes() {
         ),
         (
             &["import", "x", "--history", "flat=0"],
-            "not a number of blocks: at least 1",
+            "not a number of blocks: between 1 and 18446744073709551615",
         ),
         (
             &["get", key, "--block", "-1"],
@@ -119,8 +119,27 @@ fn numbers_are_read_in_every_form_wherever_a_number_goes() {
             &["get", key, "--block", "0x1234567890abcdef1"],
             "64 digits after 0x, and not 17",
         ),
-        (&["kv", "list", "--limit", "0"], "'--limit <N>': at least 1"),
-        (&["kv", "rollback", "0"], "'<N>': at least 1"),
+        (
+            &["kv", "list", "--limit", "0"],
+            "'--limit <N>': between 1 and 18446744073709551615",
+        ),
+        (&["kv", "rollback", "0"], "'<N>': between 1 and "),
+        (
+            &["prove-range", "--limit", "99999999999999999999"],
+            "'--limit <N>': between 1 and 18446744073709551615",
+        ),
+        (
+            &["db", "inspect", "--top", "99999999999999999999"],
+            "'--top <N>': between 1 and 18446744073709551615",
+        ),
+        (
+            &["get", key, "--storage", "--limit", "99999999999999999999"],
+            "'--limit <N>': between 1 and 18446744073709551615",
+        ),
+        (
+            &["logs", "--limit", "99999999999999999999"],
+            "'--limit <N>': at most 18446744073709551615",
+        ),
         (
             &["export", "x", "--from", "1.5"],
             "'--from <BLOCK>': a number is written",

@@ -196,13 +196,18 @@ fn a_transaction_that_the_block_has_no_gas_left_for_is_named() {
 #[test]
 fn a_wrong_nonce_and_an_empty_purse_are_the_transactions_fault() {
     let header = header();
-    for (transaction, sender) in [(transfer(5, 1), RICH), (transfer(0, 1), POOR)] {
+    for (transaction, sender, words) in [
+        (transfer(5, 1), RICH, "too high, expected 0"),
+        (transfer(u64::MAX, 1), RICH, "nonce overflow in transaction"),
+        (transfer(0, 1), POOR, "lack of funds"),
+    ] {
         let transactions = [transaction];
         let senders = [sender];
         let input = input(SpecId::BYZANTIUM, &header, &transactions, &senders);
         let error = Sequential
             .execute(&input, state(), Hooks::default())
             .unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
         let index = match error {
             ExecutionError::InvalidTransaction {
                 index,

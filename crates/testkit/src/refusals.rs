@@ -26,6 +26,10 @@ const RLP: &[&str] = &[
 /// transaction, so its header is invalid, too.
 const ROOT_WITHOUT_IT: &str = "transactionsRoot is ";
 
+/// A block whose transactions use more gas in sum than its limit allows has both faults: its header says so, and
+/// the transaction that exceeds the limit has too little gas left.
+const GAS_OVER_LIMIT: [&str; 2] = ["over the gasLimit of ", "gas left in the block"];
+
 const HEADERS: &[Class] = &[
     class(
         &[
@@ -101,7 +105,7 @@ const HEADERS: &[Class] = &[
     class(&["BlockException.GASLIMIT_TOO_BIG"], &["gasLimit is "]),
     class(
         &["BlockException.GAS_USED_OVERFLOW", "TooMuchGasUsed"],
-        &["over the gasLimit of "],
+        &GAS_OVER_LIMIT,
     ),
     class(
         &[
@@ -261,7 +265,7 @@ const TRANSACTIONS: &[Class] = &[
             "TransactionException.GAS_ALLOWANCE_EXCEEDED",
         ],
         // A block with such a gas limit has no room for its access list.
-        &["gas left in the block", "the gas limit allows"],
+        &[GAS_OVER_LIMIT[0], GAS_OVER_LIMIT[1], "the gas limit allows"],
     ),
     class(
         &["TransactionException.GAS_LIMIT_EXCEEDS_MAXIMUM"],
@@ -310,6 +314,10 @@ const TRANSACTIONS: &[Class] = &[
             "TransactionException.NONCE_MISMATCH_TOO_LOW",
         ],
         &["too low, expected "],
+    ),
+    class(
+        &["TR_NonceHasMaxValue", "TransactionException.NONCE_IS_MAX"],
+        &["nonce overflow in transaction"],
     ),
     class(
         &[
@@ -448,6 +456,32 @@ mod tests {
         let others = "body: the block has withdrawals, but its header has no withdrawalsRoot";
         assert!(of("TooManyUncles", others).is_err());
         assert!(of("TooManyUncles|BlockException.NEW", others).is_err());
+    }
+
+    #[test]
+    fn a_block_over_its_gas_limit_is_refused_for_its_header_or_its_last_transaction() {
+        let refusals = [
+            "block 1: header: gasUsed is 42000, over the gasLimit of 30000",
+            "block 1: transaction 1: gas limit 21000 is over the 9000 gas left in the block",
+        ];
+        for refusal in refusals {
+            for name in [
+                "BlockException.GAS_USED_OVERFLOW",
+                "TransactionException.GAS_ALLOWANCE_EXCEEDED",
+            ] {
+                assert_eq!(compare(Pack::Eest, true, name, refusal), Ok(()));
+            }
+            let other = "TransactionException.GAS_LIMIT_EXCEEDS_MAXIMUM";
+            assert!(compare(Pack::Eest, true, other, refusal).is_err());
+        }
+    }
+
+    #[test]
+    fn the_largest_nonce_is_no_nonce_out_of_order() {
+        let refusal = "block 1: transaction 0: nonce overflow in transaction";
+        let of = |name: &str| compare(Pack::Eest, true, name, refusal);
+        assert_eq!(of("TransactionException.NONCE_IS_MAX"), Ok(()));
+        assert!(of("TransactionException.NONCE_MISMATCH_TOO_HIGH").is_err());
     }
 
     #[test]
