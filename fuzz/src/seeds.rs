@@ -799,6 +799,7 @@ fn witness_texts() -> Seeds {
     let rlp = Bytes::from(alloy_rlp::encode(header(7)));
     let lists = format!(r#""state":["0x80","0xC0"],"codes":["","0x6001"],"headers":["{rlp}"]"#);
     let witness = cambium_chain::BlockWitness {
+        form: cambium_chain::WitnessForm::Own,
         block: Bytes::from_static(&[0xc1, 0xc0]),
         witness: cambium_trie::Witness {
             state: vec![Bytes::from_static(&[0x80])],

@@ -115,9 +115,10 @@ pub use cambium_chain::{
     InputFile, InsertedBlock, LayeredWitness, ManyRead, NoSpread, OPTIMISTIC_THREADS_MIN, Outcome,
     Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER, RawBlock, Receipt, RootAfter, Rules,
     SLOT_READER, STATELESS_GAS_LIMIT_MAX, SignatureError, Spread, StateRead, StatelessError,
-    StatelessReport, StatelessRules, TOKEN, Timed, Timings, Transaction, TransactionFault,
-    VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams,
-    block_env, brief_json_error, config_env, token_balance_slot, transaction_env,
+    StatelessReport, StatelessRules, Strictness, TOKEN, Timed, Timings, Transaction,
+    TransactionFault, VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload,
+    WorkloadError, WorkloadParams, block_env, brief_json_error, config_env, token_balance_slot,
+    transaction_env,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,

@@ -182,7 +182,7 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
 fn assert_other_forms_hold(fixture: &Fixture, number: &str, raw: &RawBlock) {
     let genesis = &fixture.genesis();
     let header = raw.decode().unwrap().header;
-    for (form, as_hex) in [("reth", false), ("geth", true)] {
+    for (form, as_hex) in [("reth", false), ("eip8025", true), ("geth", true)] {
         let witness = cambium!("witness", number, "--datadir", fixture.db(), "--form", form).done();
         let answer = json!({"jsonrpc": "2.0", "id": 1, "result": witness.json()});
         let file = fixture.write("other-form.json", answer.to_string().as_bytes());
@@ -200,6 +200,33 @@ fn assert_other_forms_hold(fixture: &Fixture, number: &str, raw: &RawBlock) {
             genesis
         );
         assert_eq!(held.done().json()["hash"], json!(header.hash_slow()));
+        cambium!(
+            "stateless",
+            file,
+            "--block",
+            block,
+            "--strict",
+            "--genesis",
+            genesis
+        )
+        .done();
+        let mut doubled = witness.json();
+        let headers = doubled["headers"].as_array_mut().unwrap();
+        headers.push(headers[0].clone());
+        let twice = fixture.write("doubled.json", doubled.to_string().as_bytes());
+        let held = |strict: &[&str]| {
+            let mut args = vec!["stateless".into(), twice.clone().into()];
+            args.extend(["--json".into(), "--block".into(), block.clone().into()]);
+            args.extend(strict.iter().map(OsString::from));
+            args.extend(["--genesis".into(), genesis.into()]);
+            cambium(args)
+        };
+        let words = ["the headers of the witness are not a chain"];
+        held(&["--strict"]).fails(5, &words);
+        match form {
+            "eip8025" => _ = held(&[]).fails(5, &words),
+            _ => assert_eq!(held(&[]).done().json()["unused_headers"], 1),
+        }
         cambium!("stateless", file, "--genesis", genesis).fails(5, &["does not include the block"]);
     }
 }

@@ -71,10 +71,9 @@ pub use spec::{
 };
 pub use stateless::{
     BlockWitness, LayeredWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport,
-    StatelessRules, WitnessGap,
+    StatelessRules, Strictness, WitnessForm, WitnessGap,
 };
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};
-pub use witness_json::WitnessForm;
 pub use workload::{
     BlockSealer, BlockSize, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN, Workload,
     WorkloadError, WorkloadParams, token_balance_slot,

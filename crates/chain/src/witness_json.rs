@@ -2,14 +2,15 @@
 //!
 //! | format | block | headers | keys |
 //! |---|---|---|---|
-//! | own, the only one of the commitment `layered` | included, as RLP | RLP | yes |
-//! | reth's `debug_executionWitness`, EIP-8025's fixtures | separate | RLP | optional |
-//! | geth's `debug_executionWitness` | separate | objects | no |
+//! | own, the only one of the commitment `layered` | included, as RLP | RLP, the oldest first | yes |
+//! | reth's `debug_executionWitness` | separate | RLP, the oldest first | yes |
+//! | EIP-8025's | separate | RLP, the oldest first | no |
+//! | geth's `debug_executionWitness` | separate | objects, the newest first | no |
 //!
 //! Reading recognizes the format by itself.
 
 use crate::{
-    BlockWitness, LayeredWitness,
+    BlockWitness, LayeredWitness, WitnessForm,
     json::{Fields, Object, brief_json_error, named, object},
 };
 use alloy_consensus::Header;
@@ -25,17 +26,6 @@ use serde::{
 };
 use serde_json::{Value, json};
 use std::fmt;
-
-/// JSON format of a witness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WitnessForm {
-    /// Cambium's own format, which includes the block.
-    Own,
-    /// The response of reth to `debug_executionWitness`, and the format of EIP-8025's fixtures.
-    Reth,
-    /// The response of geth to `debug_executionWitness`.
-    Geth,
-}
 
 /// The fields of all formats. A duplicate field is an error.
 #[derive(Default)]
@@ -123,8 +113,11 @@ impl Visitor<'_> for HexVisitor {
     }
 }
 
-/// A header's RLP, read from hex or from a header object.
-struct HeaderRlp(Bytes);
+/// A header, read from hex or from a header object.
+struct HeaderRlp {
+    rlp: Bytes,
+    is_object: bool,
+}
 
 impl<'de> Deserialize<'de> for HeaderRlp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -142,7 +135,10 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<HeaderRlp, E> {
-        HexVisitor.visit_str(text).map(|rlp| HeaderRlp(rlp.0))
+        HexVisitor.visit_str(text).map(|rlp| HeaderRlp {
+            rlp: rlp.0,
+            is_object: false,
+        })
     }
 
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<HeaderRlp, M::Error> {
@@ -154,7 +150,10 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 "a header that lacks a field but has one of a later fork",
             ));
         }
-        Ok(HeaderRlp(rlp.into()))
+        Ok(HeaderRlp {
+            rlp: rlp.into(),
+            is_object: true,
+        })
     }
 }
 
@@ -189,6 +188,7 @@ impl BlockWitness {
         let file = read_file(text).map_err(brief_json_error)?;
         let fail = |what: &str| serde_json::Error::custom(what);
         let lists = file.witness.unwrap_or(file.lists);
+        let has_block = file.block.is_some();
         let block = match (file.block, block) {
             (Some(own), Some(given)) if own.0 != given => {
                 return Err(fail("it includes a block other than the one given"));
@@ -201,14 +201,24 @@ impl BlockWitness {
             let list = list.ok_or_else(|| fail(&format!("it lacks the field `{name}`")))?;
             Ok(bytes(list))
         };
-        let headers = lists.headers.unwrap_or_default().into_iter();
+        let mut headers = lists.headers.unwrap_or_default();
+        let form = match () {
+            () if has_block => WitnessForm::Own,
+            () if headers.iter().any(|header| header.is_object) => WitnessForm::Geth,
+            () if lists.keys.is_some() => WitnessForm::Reth,
+            () => WitnessForm::Eip8025,
+        };
+        if form == WitnessForm::Geth {
+            headers.reverse();
+        }
         Ok(Self {
+            form,
             block,
             witness: Witness {
                 state: there(lists.state, "state")?,
                 codes: there(lists.codes, "codes")?,
                 keys: bytes(lists.keys.unwrap_or_default()),
-                headers: headers.map(|header| header.0).collect(),
+                headers: headers.into_iter().map(|header| header.rlp).collect(),
             },
             layered: file.layered,
         })
@@ -232,8 +242,14 @@ impl BlockWitness {
         match form {
             WitnessForm::Own => json!(self),
             WitnessForm::Reth => json!(self.witness),
+            WitnessForm::Eip8025 => {
+                json!({ "headers": headers, "codes": codes, "state": state })
+            }
             WitnessForm::Geth => {
-                let headers: Vec<_> = headers.iter().map(as_object).collect();
+                let mut headers: Vec<_> = headers.iter().map(as_object).collect();
+                if headers.iter().any(Value::is_object) {
+                    headers.reverse();
+                }
                 json!({ "headers": headers, "codes": codes, "state": state })
             }
         }
@@ -248,7 +264,8 @@ mod tests {
     fn what_is_no_header_is_written_as_it_is() {
         let header = alloy_rlp::encode(Header::default());
         for rlp in [&header[..], &[], &[0xc0], &[&header[..], &[0x80]].concat()] {
-            let witness = BlockWitness {
+            let mut witness = BlockWitness {
+                form: WitnessForm::Own,
                 block: Bytes::from_static(&[0xc0]),
                 witness: Witness {
                     headers: vec![Bytes::copy_from_slice(rlp)],
@@ -256,10 +273,12 @@ mod tests {
                 },
                 layered: None,
             };
-            for form in [WitnessForm::Own, WitnessForm::Reth, WitnessForm::Geth] {
+            for form in WitnessForm::ALL {
                 let text = witness.to_json(form).to_string();
                 let block = (form != WitnessForm::Own).then(|| witness.block.clone());
                 let read = BlockWitness::from_json(&text, block).unwrap();
+                // Bytes that are no header are written in hex, and geth's form is known by its objects.
+                witness.form = read.form;
                 assert_eq!(read, witness, "{form:?}: {text}");
             }
         }

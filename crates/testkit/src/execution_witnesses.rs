@@ -7,8 +7,13 @@ use crate::{
     blockchain_test::{Fixture, FixtureBlock},
     json_files,
 };
+use alloy_consensus::Header;
 use alloy_primitives::{Bytes, hex};
-use cambium_chain::{BlockWitness, ChainSpec, StatelessRules};
+use alloy_rlp::Decodable;
+use cambium_chain::{
+    BlockWitness, ChainSpec, StatelessError, StatelessReport, StatelessRules, Strictness,
+    WitnessGap,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -28,6 +33,8 @@ pub struct WitnessCounts {
     pub refused: AtomicUsize,
     /// Number of witnesses that equal the engine's own, node by node.
     pub equal: AtomicUsize,
+    /// Number of witnesses with other headers whose verdict is that of the EIP.
+    pub changed: AtomicUsize,
 }
 
 /// A chain of blocks with witnesses.
@@ -80,11 +87,143 @@ impl ExecutionWitnessCase<'_> {
         };
         self.counts.proven.fetch_add(1, Ordering::Relaxed);
         imported?;
+        let changed = check_changed_headers(&given, spec)?;
+        self.counts.changed.fetch_add(changed, Ordering::Relaxed);
         let own = engine.chain().witness(engine.chain().db().head().number);
         let own = own.map_err(|error| error.to_string())?;
         compare(&own, &given)?;
         self.counts.equal.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// Executes a block from its witness with other headers, with which the EIP's verifiers refuse it, or accept it
+/// and have headers that they don't need. The headers of `given` are as few as possible. Returns the number
+/// of such witnesses.
+fn check_changed_headers(given: &BlockWitness, spec: &ChainSpec) -> Result<usize, String> {
+    let rules = StatelessRules::of(spec);
+    let sound = StatelessRules {
+        strictness: Strictness::Sound,
+        ..rules
+    };
+    let headers = &given.witness.headers;
+    let count = headers.len();
+    let parent = headers.last().ok_or("it has no headers")?;
+    let header = Header::decode(&mut &parent[..]).map_err(|error| error.to_string())?;
+    let other = Bytes::from(alloy_rlp::encode(Header {
+        gas_used: header.gas_used ^ 1,
+        ..header
+    }));
+    let reversed: Vec<Bytes> = headers.iter().rev().cloned().collect();
+    let with = |at: usize, added: Bytes| {
+        let mut headers = headers.clone();
+        headers.insert(at, added);
+        headers
+    };
+    let garbage = Bytes::from_static(&[0xff]);
+    let long = Bytes::from(vec![0x80; 1025]);
+    type Is = fn(&StatelessError) -> bool;
+    let is_order: Is = |error| matches!(error, StatelessError::HeaderOrder { .. });
+    let no_parent: Is = |error| matches!(error, StatelessError::NoParent(_));
+    let is_garbage: Is = |error| matches!(error, StatelessError::Header { .. });
+    let mut refused: Vec<(&str, Vec<Bytes>, Is)> = vec![
+        (
+            "the parent is missing",
+            headers[..count - 1].to_vec(),
+            no_parent,
+        ),
+        ("there are none", vec![], no_parent),
+        (
+            "another in place of the parent",
+            with(count, other.clone())[1..].to_vec(),
+            |error| {
+                matches!(
+                    error,
+                    StatelessError::NoParent(_) | StatelessError::HeaderOrder { .. }
+                )
+            },
+        ),
+        ("another behind the parent", with(count, other), is_order),
+        ("the parent twice", with(count, parent.clone()), is_order),
+        ("one is malformed", with(0, garbage), is_garbage),
+        ("one is too long", with(0, long), |error| {
+            matches!(
+                error,
+                StatelessError::TooLong {
+                    what: "header",
+                    index: 0,
+                    ..
+                }
+            )
+        }),
+        ("there are too many", vec![parent.clone(); 257], |error| {
+            matches!(error, StatelessError::TooManyHeaders { count: 257 })
+        }),
+    ];
+    if count > 1 {
+        refused.extend([
+            ("they are reversed", reversed, is_order),
+            ("the oldest is missing", headers[1..].to_vec(), |error| {
+                matches!(error, StatelessError::Lacks(WitnessGap::Header(_)))
+            }),
+            (
+                "one in the middle is missing",
+                [&headers[..count - 2], &headers[count - 1..]].concat(),
+                |error| {
+                    matches!(
+                        error,
+                        StatelessError::HeaderOrder { .. }
+                            | StatelessError::Lacks(WitnessGap::Header(_))
+                    )
+                },
+            ),
+        ]);
+    }
+    let tried = refused.len();
+    for (name, headers, is_expected) in refused {
+        let mut changed = given.clone();
+        changed.witness.headers = headers;
+        match changed.execute(&rules) {
+            Err(error) if is_expected(&error) => {}
+            Err(error) => return Err(format!("{name}: {error}")),
+            Ok(_) => return Err(format!("{name}: it executes")),
+        }
+        // Sound all the same, if an order alone is wrong.
+        if name == "they are reversed" || name == "the parent twice" {
+            let report = changed
+                .execute(&sound)
+                .map_err(|error| format!("{name}: {error}"))?;
+            let unused = changed.witness.headers.len() - count;
+            if report.unused_headers != unused {
+                return Err(format!(
+                    "{name}: {} headers are unused",
+                    report.unused_headers
+                ));
+            }
+        }
+    }
+    let mut more = given.clone();
+    let extra = Bytes::from_static(b"not needed");
+    more.witness.codes.insert(0, extra.clone());
+    more.witness.state.insert(0, extra);
+    let report = more
+        .execute(&rules)
+        .map_err(|error| format!("with more than it needs: {error}"))?;
+    let plain = given.execute(&rules).map_err(|error| error.to_string())?;
+    let unused = |report: &StatelessReport| {
+        (
+            report.unused_nodes,
+            report.unused_codes,
+            report.unused_headers,
+        )
+    };
+    match (unused(&plain), unused(&report)) {
+        ((nodes, codes, 0), (with_one, with_another, 0))
+            if (with_one, with_another) == (nodes + 1, codes + 1) =>
+        {
+            Ok(tried + 1)
+        }
+        counts => Err(format!("unused nodes, codes, headers: {counts:?}")),
     }
 }
 

@@ -15,7 +15,7 @@ use alloy_rlp::{Decodable, Encodable};
 use alloy_trie::nodes::{ExtensionNode, LeafNode, TrieNode};
 use cambium_chain::{
     Block, BlockWitness, ChainSpec, Genesis, GenesisError, StatelessError, StatelessReport,
-    StatelessRules, WitnessGap,
+    StatelessRules, WitnessForm, WitnessGap,
 };
 use cambium_evm::Transaction;
 use cambium_trie::{AccountProof, Witness, verify_account_proof};
@@ -266,6 +266,7 @@ fn from_zeth(zeth: Zeth) -> Result<Input, String> {
     }
     let codes: BTreeSet<_> = zeth.code.into_iter().map(|(_, code)| code).collect();
     let witness = BlockWitness {
+        form: WitnessForm::Own,
         block: block_rlp(&header, block.transactions, block.withdrawals),
         witness: Witness {
             state: before.into_iter().collect(),
@@ -336,6 +337,7 @@ fn from_keth(keth: Keth) -> Result<Input, String> {
     let ancestors = keth.witness.ancestors.into_iter().map(RpcHeader::checked);
     let ancestors = ancestors.collect::<Result<Vec<_>, _>>()?;
     let witness = BlockWitness {
+        form: WitnessForm::Own,
         block: block_rlp(&header, transactions, Some(block.withdrawals)),
         witness: Witness {
             state: keth.witness.state,

@@ -25,12 +25,15 @@ pub fn execute_from_json(
     witness: &BlockWitness,
     rules: &StatelessRules<'_>,
 ) -> Result<StatelessReport, String> {
-    for form in [WitnessForm::Own, WitnessForm::Reth, WitnessForm::Geth] {
+    for form in WitnessForm::ALL {
         let json = witness.to_json(form).to_string();
         let block = (form != WitnessForm::Own).then(|| witness.block.clone());
         let read = BlockWitness::from_json(&json, block).map_err(|error| error.to_string())?;
-        let mut expected = witness.clone();
-        if form == WitnessForm::Geth {
+        let mut expected = BlockWitness {
+            form,
+            ..witness.clone()
+        };
+        if matches!(form, WitnessForm::Eip8025 | WitnessForm::Geth) {
             expected.witness.keys.clear();
         }
         if read != expected {

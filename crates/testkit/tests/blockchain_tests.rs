@@ -93,5 +93,8 @@ fn blocks_follow_from_the_witnesses_that_come_with_them() {
     if let Some(suite) = ExecutionWitnesses::new(&counts) {
         run_suite(&KnownFailures::new(suite, EARLIER_STATE_GAS)).conclude(91);
         say(&format!("{counts:?}"));
+        // Nine of each witness, and more of those that have several headers.
+        let (proven, changed) = (counts.proven.into_inner(), counts.changed.into_inner());
+        assert!(changed > 9 * proven, "{changed} of {proven}");
     }
 }

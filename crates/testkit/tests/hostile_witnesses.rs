@@ -26,7 +26,7 @@ use std::{
 /// All that is allocated is counted: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-const FORMS: [WitnessForm; 3] = [WitnessForm::Own, WitnessForm::Reth, WitnessForm::Geth];
+const FORMS: [WitnessForm; 4] = WitnessForm::ALL;
 /// Changed texts of each form in the short form of the tests.
 const CHANGES: usize = 2500;
 /// Longer than any error message that helps.
@@ -127,6 +127,7 @@ impl Honest {
         assert_is_what_the_text_says(&witness, text, block, case);
         let mut same = witness.clone();
         same.witness.keys = self.witness.witness.keys.clone();
+        same.form = self.witness.form;
         if same == self.witness {
             counts.same += 1;
             return None;
@@ -158,10 +159,17 @@ impl Honest {
             }
         };
         counts.held += 1;
-        let unused_nodes = report.unused_nodes;
+        let StatelessReport {
+            unused_nodes,
+            unused_codes,
+            unused_headers,
+            ..
+        } = *report;
         if witness.block == self.witness.block {
             let expected = StatelessReport {
                 unused_nodes,
+                unused_codes,
+                unused_headers,
                 ..self.report
             };
             assert_eq!(*report, expected, "{case}");
@@ -179,6 +187,8 @@ impl Honest {
             gas_used: header.gas_used,
             transactions: block.body.transactions.len(),
             unused_nodes,
+            unused_codes,
+            unused_headers,
             ..self.report
         };
         assert_eq!(*report, expected, "{case}");

@@ -31,7 +31,8 @@ pub struct Witness {
     /// Unhashed addresses and slots that the block accesses. Informational: execution ignores them.
     #[cfg_attr(feature = "serde", serde(default))]
     pub keys: Vec<Bytes>,
-    /// RLP of headers: that of the parent, and of the ancestors that `BLOCKHASH` reads.
+    /// RLP of headers, the oldest first: those of the ancestors down to the oldest that `BLOCKHASH` reads, and
+    /// that of the parent, which is the last.
     #[cfg_attr(feature = "serde", serde(default))]
     pub headers: Vec<Bytes>,
 }

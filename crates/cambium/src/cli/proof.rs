@@ -11,7 +11,7 @@ use super::{
 };
 use cambium::{
     AccountProof, BlockWitness, ChainSpec, Genesis, GenesisError, StateError, StatelessReport,
-    StatelessRules, verify_account_proof,
+    StatelessRules, Strictness, verify_account_proof,
 };
 use serde_json::json;
 use std::{io::BufReader, path::PathBuf};
@@ -100,6 +100,10 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
         parent: args.parent,
         gas_limit_max: args.gas_limit_max,
         merge_interval: args.merge_interval,
+        strictness: match args.strict {
+            true => Strictness::Eip8025,
+            false => Strictness::OfForm,
+        },
         ..StatelessRules::of(&spec)
     })?;
     let json = json!({
@@ -116,6 +120,8 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
         "gas": quantity(report.gas_used),
         "receipts_checked": report.receipts_checked,
         "unused_nodes": report.unused_nodes,
+        "unused_codes": report.unused_codes,
+        "unused_headers": report.unused_headers,
         "unproved_snapshot_root": report.snapshot_root,
     });
     let text = format!(

@@ -1,6 +1,7 @@
 //! Executing a block from its witness.
 
 use super::{
+    ancestors::Ancestors,
     state::{RootFault, WitnessState},
     witness::{BlockWitness, StatelessError, StatelessReport, StatelessRules},
 };
@@ -9,10 +10,8 @@ use crate::{
     files::{decode_block, decode_header},
     validate_body, validate_header, validate_size, verify_outcome, verify_state_root,
 };
-use alloy_consensus::Header;
-use alloy_primitives::{B256, keccak256, map::HashMap};
 use cambium_evm::{ExecutionError, Executor, Hooks, Sequential, recover_senders};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::BlockId;
 
 impl BlockWitness {
     /// Executes the block from the witness alone, and verifies it against its header. Ommers are
@@ -38,7 +37,11 @@ impl BlockWitness {
         if got > max {
             return Err(StatelessError::GasLimit { got, max });
         }
-        let (parent, hashes) = self.ancestors(&header)?;
+        let is_eip8025 = rules.strictness.is_eip8025(self.form);
+        let Ancestors { parent, hashes } = match is_eip8025 {
+            true => Ancestors::in_order(&self.witness, &header)?,
+            false => Ancestors::linked(&self.witness.headers, &header)?,
+        };
         let post_merge = rules.is_post_merge(&header, &parent);
         validate_header(spec, &header, &parent, header.parent_hash, post_merge)
             .map_err(|error: HeaderError| invalid(error.into()))?;
@@ -50,16 +53,8 @@ impl BlockWitness {
             .map_err(|error| invalid(error.into()))?;
 
         let (tries, unused_nodes) = self.tries(rules, parent.state_root)?;
-        let codes = self
-            .witness
-            .codes
-            .iter()
-            .map(|code| (keccak256(code), code.clone()));
-        let mut state = WitnessState {
-            tries,
-            codes: codes.collect(),
-            hashes,
-        };
+        let codes = &self.witness.codes;
+        let mut state = WitnessState::new(tries, codes, hashes);
         let input = spec.input(&block, &senders, post_merge);
         let outcome = Sequential
             .execute(&input, &state, Hooks::default())
@@ -86,36 +81,9 @@ impl BlockWitness {
             gas_used: outcome.gas_used,
             receipts_checked: verified.receipts_root,
             unused_nodes,
+            unused_codes: codes.len() - state.codes_read(),
+            unused_headers: self.witness.headers.len() - state.headers_read(parent.number),
             snapshot_root,
         })
-    }
-
-    /// The parent's header, and the hashes of all ancestors that the headers of the witness link
-    /// to.
-    fn ancestors(
-        &self,
-        header: &Header,
-    ) -> Result<(Header, HashMap<BlockNumber, B256>), StatelessError> {
-        let mut by_hash: HashMap<B256, Header> = HashMap::default();
-        for (index, rlp) in self.witness.headers.iter().enumerate() {
-            let header: Header = alloy_rlp::decode_exact(rlp)
-                .map_err(|source| StatelessError::Header { index, source })?;
-            by_hash.insert(keccak256(rlp), header);
-        }
-        let parent = by_hash.get(&header.parent_hash).cloned();
-        let parent = parent.ok_or(StatelessError::NoParent(header.parent_hash))?;
-        let mut hashes = HashMap::default();
-        let mut hash = header.parent_hash;
-        let mut number = header.number;
-        // Each header proves its parent's hash. Removing headers prevents endless loops.
-        while let Some(before) = number.checked_sub(1) {
-            number = before;
-            hashes.insert(number, hash);
-            let Some(header) = by_hash.remove(&hash) else {
-                break;
-            };
-            hash = header.parent_hash;
-        }
-        Ok((parent, hashes))
     }
 }

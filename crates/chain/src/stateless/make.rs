@@ -1,6 +1,6 @@
 //! Making witnesses from a database: blocks are executed again on their parents' states.
 
-use super::witness::{BlockWitness, LayeredWitness};
+use super::witness::{BlockWitness, LayeredWitness, WitnessForm};
 use crate::{Block, Chain, ChainError, error::execution_error, reads::OldState};
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
@@ -140,7 +140,7 @@ impl Chain {
             .next()
             .copied()
             .unwrap_or(parent_number);
-        let headers = (oldest.min(parent_number)..=parent_number).rev();
+        let headers = oldest.min(parent_number)..=parent_number;
         let headers = headers.map(|number| {
             let mut rlp = Vec::new();
             self.block(number)?.header.encode(&mut rlp);
@@ -153,6 +153,7 @@ impl Chain {
             headers: headers.collect::<Result<_, ChainError>>()?,
         };
         Ok(BlockWitness {
+            form: WitnessForm::Own,
             block: self.block_rlp(number)?,
             witness,
             layered,

@@ -9,16 +9,18 @@
 //! ```text
 //!   witness    what is verified, what is trusted, and what comes out
 //!   make       from a database
+//!   ancestors  its headers, strictly in order or as they are linked
 //!   state      the state that a witness has, and the root after a block
 //!   execute    from the witness alone
 //! ```
 
 mod witness;
 mod make;
+mod ancestors;
 mod state;
 mod execute;
 
 pub use witness::{
     BlockWitness, LayeredWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport,
-    StatelessRules, WitnessGap,
+    StatelessRules, Strictness, WitnessForm, WitnessGap,
 };

@@ -1,8 +1,14 @@
 //! The state before a block, as far as its witness has it, and the root after the block.
 
-use super::witness::{BlockWitness, StatelessError, StatelessRules, WitnessGap};
+use super::{
+    ancestors::Ancestor,
+    witness::{BlockWitness, StatelessError, StatelessRules, WitnessGap},
+};
 use alloy_consensus::Header;
-use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
+use alloy_primitives::{
+    Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256,
+    map::{HashMap, HashSet},
+};
 use cambium_evm::{StateRead, account_info};
 use cambium_primitives::{BlockNumber, Changes, Path};
 use cambium_state::bytecode;
@@ -11,7 +17,10 @@ use cambium_trie::{
     Missing, NoResolve, PartialTrie, Stub, TrieError, UpdateError, UpperTrie, commit,
 };
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
-use std::num::NonZeroU64;
+use std::{
+    num::NonZeroU64,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 /// Why there is no root after a block.
 pub(super) enum RootFault {
@@ -123,8 +132,52 @@ impl BlockWitness {
 /// The part of a block's pre-state that its witness contains.
 pub(super) struct WitnessState {
     pub(super) tries: WitnessTries,
-    pub(super) codes: HashMap<B256, Bytes>,
-    pub(super) hashes: HashMap<BlockNumber, B256>,
+    codes: HashMap<B256, Bytes>,
+    hashes: HashMap<BlockNumber, Ancestor>,
+    read: Mutex<Read>,
+}
+
+/// What execution has read.
+#[derive(Default)]
+struct Read {
+    codes: HashSet<B256>,
+    /// The oldest block whose hash was read.
+    oldest: Option<BlockNumber>,
+}
+
+impl WitnessState {
+    pub(super) fn new(
+        tries: WitnessTries,
+        codes: &[Bytes],
+        hashes: HashMap<BlockNumber, Ancestor>,
+    ) -> Self {
+        let codes = codes.iter().map(|code| (keccak256(code), code.clone()));
+        Self {
+            tries,
+            codes: codes.collect(),
+            hashes,
+            read: Mutex::default(),
+        }
+    }
+
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of codes that were read.
+    pub(super) fn codes_read(&self) -> usize {
+        self.read().codes.len()
+    }
+
+    /// Number of headers from the parent to the oldest ancestor whose hash was read.
+    pub(super) fn headers_read(&self, parent: BlockNumber) -> usize {
+        let oldest = self.read().oldest.unwrap_or(parent);
+        let used = self
+            .hashes
+            .iter()
+            .filter(|(number, ancestor)| **number >= oldest && ancestor.has_header);
+        used.count()
+    }
 }
 
 fn missing(stub: &Stub, path: &Path, depth: usize) -> WitnessGap {
@@ -157,6 +210,7 @@ impl DatabaseRef for WitnessState {
             return Ok(Bytecode::default());
         }
         let code = self.codes.get(&hash).ok_or(WitnessGap::Code(hash))?;
+        self.read().codes.insert(hash);
         Ok(bytecode(code.clone()))
     }
 
@@ -175,10 +229,11 @@ impl DatabaseRef for WitnessState {
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, WitnessGap> {
-        self.hashes
-            .get(&number)
-            .copied()
-            .ok_or(WitnessGap::Header(number))
+        let ancestor = self.hashes.get(&number);
+        let ancestor = ancestor.ok_or(WitnessGap::Header(number))?;
+        let oldest = &mut self.read().oldest;
+        *oldest = Some(oldest.map_or(number, |oldest| oldest.min(number)));
+        Ok(ancestor.hash)
     }
 }
 

@@ -7,16 +7,39 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_trie::{LayeredGap, LayeredProofError, Missing, Witness, WitnessError};
 use revm::database_interface::DBErrorMarker;
 use serde::{Deserialize, Serialize};
-use std::num::NonZeroU64;
+use std::{fmt, num::NonZeroU64};
 
 /// Default of [`StatelessRules::gas_limit_max`]: far more gas than real blocks have, which takes
 /// minutes to execute, not hours.
 pub const STATELESS_GAS_LIMIT_MAX: u64 = 1_000_000_000;
 
+/// JSON format of a witness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WitnessForm {
+    /// Cambium's own format, which includes the block.
+    #[default]
+    Own,
+    /// The response of reth to `debug_executionWitness`.
+    Reth,
+    /// The format of EIP-8025 and its fixtures: reth's without keys.
+    Eip8025,
+    /// The response of geth to `debug_executionWitness`.
+    Geth,
+}
+
+impl WitnessForm {
+    /// All formats.
+    pub const ALL: [Self; 4] = [Self::Own, Self::Reth, Self::Eip8025, Self::Geth];
+}
+
 /// A block with its execution witness. [`BlockWitness::from_json`] also reads the formats of other
 /// clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockWitness {
+    /// The format in which the witness came, which decides how strictly it is verified: see
+    /// [`Strictness::OfForm`].
+    #[serde(skip)]
+    pub form: WitnessForm,
     /// RLP of the block.
     pub block: Bytes,
     /// The witness, as in `debug_executionWitness`. Of a chain with the commitment `layered` it has no
@@ -38,6 +61,40 @@ pub struct LayeredWitness {
     pub next_snapshot: Option<B256>,
 }
 
+/// Most headers of a witness under EIP-8025: `BLOCKHASH` reads no further back.
+pub(super) const HEADERS_MAX: usize = 256;
+/// Most bytes of a header, and of a trie node, of a witness under EIP-8025.
+pub(super) const HEADER_BYTES_MAX: usize = 1 << 10;
+pub(super) const NODE_BYTES_MAX: usize = 1 << 10;
+/// Most bytes of a contract code of a witness under EIP-8025.
+pub(super) const CODE_BYTES_MAX: usize = 1 << 16;
+
+/// Which witnesses a verifier accepts for a valid block. An accepted witness proves the block in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strictness {
+    /// [`Self::Eip8025`] for a witness in that EIP's format, [`Self::Sound`] for others.
+    #[default]
+    OfForm,
+    /// The verdict of EIP-8025's verifiers (`verify_stateless_new_payload` of the execution specifications): the
+    /// headers are a chain, the oldest first, that ends at the parent; the hash of an ancestor is known by its own
+    /// header alone; and nothing exceeds the sizes of that EIP's lists. Nodes, codes and older headers that the
+    /// block does not need are allowed.
+    Eip8025,
+    /// Every witness that proves the block: headers in any order, and the hash of an ancestor from the header of its
+    /// child.
+    Sound,
+}
+
+impl Strictness {
+    pub(super) fn is_eip8025(self, form: WitnessForm) -> bool {
+        match self {
+            Self::OfForm => form == WitnessForm::Eip8025,
+            Self::Eip8025 => true,
+            Self::Sound => false,
+        }
+    }
+}
+
 /// What the verifier trusts. None of it comes from the witness.
 #[derive(Clone, Copy, Debug)]
 pub struct StatelessRules<'a> {
@@ -53,6 +110,8 @@ pub struct StatelessRules<'a> {
     pub gas_limit_max: u64,
     /// Blocks of an interval, if the chain has the commitment `layered`. Blocks are counted from block 0.
     pub merge_interval: Option<NonZeroU64>,
+    /// Which witnesses are accepted.
+    pub strictness: Strictness,
 }
 
 impl<'a> StatelessRules<'a> {
@@ -64,6 +123,7 @@ impl<'a> StatelessRules<'a> {
             parent_total_difficulty: None,
             gas_limit_max: STATELESS_GAS_LIMIT_MAX,
             merge_interval: None,
+            strictness: Strictness::OfForm,
         }
     }
 
@@ -107,6 +167,11 @@ pub struct StatelessReport {
     pub receipts_checked: bool,
     /// Number of nodes in the witness that are not linked from the state root.
     pub unused_nodes: usize,
+    /// Number of codes in the witness that the block does not read.
+    pub unused_codes: usize,
+    /// Number of headers in the witness beside those from the parent to the oldest ancestor whose hash the block
+    /// reads.
+    pub unused_headers: usize,
     /// Under the commitment `layered`, of the first block of an interval: the root of the snapshot to
     /// which the block's state root commits. That it is the root of the state one interval earlier is
     /// *not* proved: a whole interval of changes leads there. `None` for other blocks, and where it
@@ -144,6 +209,42 @@ pub enum StatelessError {
         /// The error of decoding it.
         source: alloy_rlp::Error,
     },
+    /// The witness has more headers than EIP-8025 allows.
+    #[error("the witness has {count} headers, over the {HEADERS_MAX} that EIP-8025 allows")]
+    TooManyHeaders {
+        /// Number of headers.
+        count: usize,
+    },
+    /// A header, code or trie node of the witness has more bytes than EIP-8025 allows.
+    #[error("{what} {index} of the witness has {bytes} bytes, over the {max} that EIP-8025 allows")]
+    TooLong {
+        /// `header`, `code` or `node`.
+        what: &'static str,
+        /// Its index in its list, from 0.
+        index: usize,
+        /// Its length.
+        bytes: usize,
+        /// The largest length that is allowed.
+        max: usize,
+    },
+    /// The headers of the witness are not a chain that ends at the block's parent, as EIP-8025 wants it.
+    #[error(
+        "the headers of the witness are not a chain, the oldest first: {} has the parent {parent}, and header {} has \
+         the hash {before}",
+        Follower(*.index, *.count),
+        .index - 1
+    )]
+    HeaderOrder {
+        /// Index in the list, from 1, of the first header that does not follow the one before it. The number of
+        /// headers for the block itself, which follows the last one.
+        index: usize,
+        /// Number of headers.
+        count: usize,
+        /// The parent's hash in it.
+        parent: B256,
+        /// Hash of the header before it.
+        before: B256,
+    },
     /// The witness lacks the parent's header.
     #[error("the witness lacks the parent's header, {0}")]
     NoParent(B256),
@@ -167,6 +268,19 @@ pub enum StatelessError {
         /// Why it is invalid.
         fault: Box<BlockFault>,
     },
+}
+
+/// Names a header by its index, or the block behind the last one.
+struct Follower(usize, usize);
+
+impl fmt::Display for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(index, count) = *self;
+        match index == count {
+            true => f.write_str("the block"),
+            false => write!(f, "header {index}"),
+        }
+    }
 }
 
 /// Data that a witness lacks.

@@ -34,11 +34,18 @@ struct State {
     given_up: usize,
 }
 
+/// The spans around blocks, by their ids: name and number of the block.
+#[derive(Default)]
+struct Spans {
+    newest: u64,
+    of_blocks: HashMap<u64, (&'static str, u64)>,
+}
+
 /// The subscriber. It is global to the process, so one test uses it at a time.
 #[derive(Clone, Default)]
 pub(crate) struct Gates {
     state: Arc<(Mutex<State>, Condvar)>,
-    spans: Arc<Mutex<(u64, HashMap<u64, (&'static str, u64)>)>>,
+    spans: Arc<Mutex<Spans>>,
 }
 
 impl Gates {
@@ -88,7 +95,8 @@ impl Gates {
     }
 
     fn of(&self, span: &Id) -> Option<(&'static str, u64)> {
-        self.spans.lock().unwrap().1.get(&span.into_u64()).copied()
+        let spans = self.spans.lock().unwrap();
+        spans.of_blocks.get(&span.into_u64()).copied()
     }
 }
 
@@ -119,12 +127,12 @@ impl Subscriber for Gates {
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut number = Number::default();
         span.record(&mut number);
-        let (next, spans) = &mut *self.spans.lock().unwrap();
-        *next += 1;
+        let Spans { newest, of_blocks } = &mut *self.spans.lock().unwrap();
+        *newest += 1;
         if let Some(number) = number.0 {
-            spans.insert(*next, (span.metadata().name(), number));
+            of_blocks.insert(*newest, (span.metadata().name(), number));
         }
-        Id::from_u64(*next)
+        Id::from_u64(*newest)
     }
 
     fn enter(&self, span: &Id) {

@@ -81,9 +81,11 @@ pub(crate) struct WitnessArgs {
 pub(crate) enum WitnessFormArg {
     /// The block with its witness
     Own,
-    /// State, codes, keys, and headers as RLP: also the format of EIP-8025
+    /// State, codes, keys, and headers as RLP, the oldest first
     Reth,
-    /// State, codes, and headers as objects
+    /// The same without keys: the format of EIP-8025
+    Eip8025,
+    /// State, codes, and headers as objects, the newest first
     Geth,
 }
 
@@ -92,6 +94,7 @@ impl From<WitnessFormArg> for WitnessForm {
         match form {
             WitnessFormArg::Own => Self::Own,
             WitnessFormArg::Reth => Self::Reth,
+            WitnessFormArg::Eip8025 => Self::Eip8025,
             WitnessFormArg::Geth => Self::Geth,
         }
     }
@@ -113,6 +116,10 @@ pub(crate) struct StatelessArgs {
     /// parent in its header, which may not exist
     #[arg(long, value_name = "HASH", value_parser = parse_hash)]
     pub(crate) parent: Option<B256>,
+    /// Give the verdict of EIP-8025: the headers must be a chain, the oldest first, that ends at the parent
+    /// and has each block whose hash is read. The default for a witness in that EIP's format
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Reject blocks with a higher gas limit, which may take long to execute
     #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX, value_parser = parse_count::<u64>)]
     pub(crate) gas_limit_max: u64,
