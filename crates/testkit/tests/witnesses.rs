@@ -181,6 +181,12 @@ fn chain_of_hashes(blocks: u64) -> Chain {
     chain
 }
 
+/// Number of headers that the block does not need, or words of the error.
+type Verdict = Result<usize, &'static str>;
+/// A name, the headers of a witness, the strict verdict on it, and that of a verifier that accepts what is sound.
+type HeaderCase = (&'static str, Vec<Bytes>, Verdict, Verdict);
+type List = fn(&mut BlockWitness) -> &mut Vec<Bytes>;
+
 /// "The headers are a chain, the oldest first, that ends at the parent": EIP-8025's verdicts on what a witness has of
 /// ancestors, and those of a verifier that accepts what is sound.
 #[test]
@@ -202,12 +208,11 @@ fn the_verdict_on_headers_is_that_of_eip_8025_where_it_is_asked_for() {
     let swapped = [0, 2, 1, 3, 4].map(|at: usize| headers[at].clone());
     let reversed: Vec<_> = headers.iter().rev().cloned().collect();
     let garbage = Bytes::from_static(&[0xff]);
-    // Headers, the strict verdict, and the number of headers too many by the other one, or its error.
-    let cases: [(&str, Vec<Bytes>, Result<usize, &str>, Result<usize, &str>); 12] = [
+    let cases: [HeaderCase; 12] = [
         ("as they are", headers.clone(), Ok(0), Ok(0)),
         (
             "an older one",
-            with(&[&[older.clone()], headers]),
+            with(&[from_ref(&older), headers]),
             Ok(1),
             Ok(1),
         ),
@@ -336,7 +341,7 @@ fn what_a_block_does_not_need_is_counted_and_allowed_within_sizes() {
             (got, _) => panic!("from {first}: {got:?}"),
         }
     }
-    let sizes: [(&str, usize, fn(&mut BlockWitness) -> &mut Vec<Bytes>); 2] = [
+    let sizes: [(&str, usize, List); 2] = [
         ("node", 1 << 10, |witness| &mut witness.witness.state),
         ("code", 1 << 16, |witness| &mut witness.witness.codes),
     ];
