@@ -13,7 +13,7 @@ use cambium_testkit::{
     EXECUTION_APIS_BLOCKS, EngineChain, ProofCases, Random, Tampering, execute_from_json,
     import_execution_apis_chain, run_suite, say, tamper,
 };
-use std::sync::Arc;
+use std::{slice::from_ref, sync::Arc};
 
 #[test]
 fn every_block_follows_from_its_witness_and_from_no_tampered_one() {
