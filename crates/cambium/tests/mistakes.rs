@@ -2,6 +2,7 @@
 
 mod support;
 
+use serde_json::{Value, json};
 use std::{
     ffi::OsString,
     fs,
@@ -457,4 +458,155 @@ fn the_same_damage_is_told_once() {
         "{}",
         check.stderr
     );
+}
+
+/// JSON with one field changed, or removed if the value is none.
+fn with(json: &Value, field: &str, value: Option<Value>) -> Value {
+    let mut changed = json.clone();
+    let fields = changed.as_object_mut().unwrap();
+    match value {
+        Some(value) => _ = fields.insert(field.to_owned(), value),
+        None => _ = fields.remove(field),
+    }
+    changed
+}
+
+/// Verifies changed proofs of a kind: each is refused with words, or holds.
+#[track_caller]
+fn verify_each(desk: &Desk, command: &[&str], root: &str, cases: &[(Value, Result<(), &str>)]) {
+    for (json, expected) in cases {
+        let file = desk
+            .fixture
+            .write("changed.json", json.to_string().as_bytes());
+        let mut args: Vec<OsString> = command.iter().map(OsString::from).collect();
+        args.extend([file.into(), "--root".into(), root.into(), "--json".into()]);
+        let run = support::cambium(args);
+        match expected {
+            Ok(()) => _ = run.done(),
+            Err(words) => _ = run.fails(5, &[words]),
+        }
+    }
+}
+
+#[test]
+fn what_stands_beside_a_proof_is_of_its_form_and_fits_it() {
+    let desk = desk();
+    let range: Value = serde_json::from_slice(&fs::read(&desk.range).unwrap()).unwrap();
+    let last = range["last"].clone();
+    let number = "a number is 0x and 1 to 64 hex digits";
+    let mut cases = vec![
+        (range.clone(), Ok(())),
+        (with(&range, "next", Some(Value::Null)), Ok(())),
+    ];
+    let text = |text: &str| Some(json!(text));
+    for (field, value, words) in [
+        ("block", text("0x"), number),
+        ("block", text("7"), number),
+        ("block", Some(json!(7)), "invalid type: integer"),
+        ("block", text("0xg"), number),
+        ("block", None, "it has the block's hash and not its number"),
+        ("hash", None, "it has the block's number and not its hash"),
+        ("hash", text("0x"), "hash"),
+        ("hash", text("0x12"), "hash"),
+        ("hash", Some(json!(5)), "hash"),
+        ("state_root", text("0x"), "state_root"),
+        (
+            "state_root",
+            Some(last.clone()),
+            "it says that the state root is",
+        ),
+        ("next", text("0x"), "next"),
+        ("next", text("0x1234"), "next"),
+        ("next", Some(last.clone()), "is not beyond the range"),
+        (
+            "next",
+            text(&format!("0x{:064}", 1)),
+            "is not beyond the range",
+        ),
+    ] {
+        let words = match words {
+            "hash" | "state_root" | "next" => "not a valid proof of a range",
+            words => words,
+        };
+        cases.push((with(&range, field, value), Err(words)));
+    }
+    for field in ["state_root", "next", "leaves"] {
+        cases.push((with(&range, field, None), Ok(())));
+    }
+    let alone = with(&with(&range, "hash", None), "block", None);
+    cases.push((alone, Ok(())));
+    let mut leaf = range.clone();
+    leaf["leaves"][0]["balance"] = json!("0x");
+    cases.push((leaf, Err("not a valid proof of a range")));
+    verify_each(&desk, &["verify-range"], &desk.root, &cases);
+    // The proof says where the next page begins, whatever stands beside it.
+    let held = cambium!("verify-range", "--json", &desk.range, "--root", &desk.root)
+        .done()
+        .json();
+    let next = held["next"].as_str().unwrap();
+    assert!(
+        next > last.as_str().unwrap() && next <= range["next"].as_str().unwrap(),
+        "{held}"
+    );
+    assert_eq!(held["not_covered"]["next"], range["next"]);
+    assert_eq!(held["not_covered"]["block"], range["block"]);
+
+    // Account proofs: a number has digits.
+    let proof: Value = serde_json::from_slice(&fs::read(&desk.proof).unwrap()).unwrap();
+    let mut cases = vec![(proof.clone(), Ok(()))];
+    for field in ["balance", "nonce"] {
+        cases.push((with(&proof, field, text("0x")), Err(number)));
+        cases.push((with(&proof, field, text("")), Err(number)));
+    }
+    let mut value = proof.clone();
+    value["storageProof"][0]["value"] = json!("0x");
+    cases.push((value, Err(number)));
+    verify_each(&desk, &["verify"], &desk.root, &cases);
+
+    // Entries.
+    let store = desk.fixture.path("store");
+    for pair in [["a", "1"], ["b", "2"], ["c", "3"], ["d", "4"]] {
+        cambium!("kv", "put", pair[0], pair[1], "-d", &store).done();
+    }
+    let range = cambium!("kv", "prove", "--range", "--limit", "2", "-d", &store)
+        .done()
+        .json();
+    let keys = cambium!("kv", "prove", "a", "x", "-d", &store)
+        .done()
+        .json();
+    let root = keys["root"].as_str().unwrap().to_owned();
+    let mut cases = vec![(range.clone(), Ok(())), (keys.clone(), Ok(()))];
+    for json in [&range, &keys] {
+        for (field, value, words) in [
+            ("number", text("0x"), "not a valid proof of entries"),
+            ("number", Some(json!(-1)), "not a valid proof of entries"),
+            ("root", text("0x"), "not a valid proof of entries"),
+            ("root", Some(last.clone()), "it says that the root is"),
+            ("next", text("0x"), "not a valid proof of entries"),
+            ("next", text("0x12"), "not a valid proof of entries"),
+        ] {
+            cases.push((with(json, field, value), Err(words)));
+        }
+        for field in ["number", "root", "next"] {
+            cases.push((with(json, field, None), Ok(())));
+        }
+    }
+    let own_last = Some(range["last"].clone());
+    cases.push((
+        with(&range, "next", own_last.clone()),
+        Err("is not beyond the last one of the range"),
+    ));
+    cases.push((
+        with(&keys, "next", own_last),
+        Err("it has a next key and is of no range"),
+    ));
+    verify_each(&desk, &["kv", "verify"], &root, &cases);
+    let file = desk
+        .fixture
+        .write("kv-range.json", range.to_string().as_bytes());
+    let held = cambium!("kv", "verify", "--json", file, "--root", &root)
+        .done()
+        .json();
+    assert_eq!(held["not_covered"]["next"], range["next"]);
+    assert!(held["next"].as_str().unwrap() > range["last"].as_str().unwrap());
 }

@@ -39,7 +39,8 @@ pub struct ProvedEntries {
     /// The entries, in the order of their keys.
     pub entries: Vec<(B256, Bytes)>,
     /// The first key beyond, within what was asked for: `None` if there is none. It is a hint, and not
-    /// proved.
+    /// proved: a reader that goes on there may miss entries before it, and one that goes on at
+    /// [`KeyRange::after`] of `range` misses none.
     pub next: Option<B256>,
     /// Shows what the root commits to within the range.
     pub proof: EntryProof,
@@ -83,6 +84,14 @@ pub enum VerifyError {
         /// Number of entries that are claimed.
         claimed: usize,
     },
+    /// The key at which to go on is not beyond the range.
+    #[error("the next key {next:#x} is not beyond the last one of the range, {last:#x}")]
+    WrongNext {
+        /// [`ProvedEntries::next`].
+        next: B256,
+        /// The last key of the range.
+        last: B256,
+    },
 }
 
 /// Verifies values at keys against a root.
@@ -106,13 +115,17 @@ pub fn verify(root: B256, commitment: Commitment, proved: &ProvedKeys) -> Result
 ///
 /// # Errors
 ///
-/// [`VerifyError`] if the proof does not hold, or if an entry is another one, missing or too much.
+/// [`VerifyError`] if the proof does not hold, if an entry is another one, missing or too much, or if the next key
+/// is not beyond the range.
 pub fn verify_range(
     root: B256,
     commitment: Commitment,
     proved: &ProvedEntries,
 ) -> Result<(), VerifyError> {
     let (first, last) = (proved.range.from(), proved.range.through());
+    if let Some(next) = proved.next.filter(|next| *next <= last) {
+        return Err(VerifyError::WrongNext { next, last });
+    }
     let found = verify_entry_range(root, commitment, &proved.proof, first, last)?;
     if found.len() != proved.entries.len() {
         let (proved, claimed) = (found.len(), proved.entries.len());

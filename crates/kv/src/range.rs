@@ -66,6 +66,11 @@ impl KeyRange {
         self.through
     }
 
+    /// The key after the last one, at which the next range begins; `None` after the last key of all.
+    pub fn after(&self) -> Option<B256> {
+        successor(&self.through)
+    }
+
     /// Whether the key is in the range.
     pub fn contains(&self, key: &B256) -> bool {
         self.from <= *key && *key <= self.through

@@ -113,6 +113,8 @@ pub use proof::{
     AccountProof, ProofError, ProofFault, StorageKey, StorageProof, VerifiedAccount,
     verify_account_proof,
 };
+#[cfg(feature = "serde")]
+pub use proof_json::deserialize_quantity;
 pub use range::{ExtractedRange, LeafRange};
 pub use range_proof::{ProvedPage, RangeProof, RangeProofError};
 pub use resolve::{NoResolve, Resolve};

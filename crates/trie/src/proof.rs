@@ -30,6 +30,10 @@ pub struct AccountProof {
     /// RLP of the nodes from the state root to the account, or to the node that proves its absence.
     pub account_proof: Vec<Bytes>,
     /// Balance in wei, zero for an absent account.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "crate::proof_json::deserialize_quantity")
+    )]
     pub balance: U256,
     /// Hash of the code. For an absent account it is the hash of empty code, or zero.
     pub code_hash: B256,
@@ -49,6 +53,10 @@ pub struct StorageProof {
     /// The slot, in the form of the request.
     pub key: StorageKey,
     /// Value of the slot, zero if there is no leaf.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "crate::proof_json::deserialize_quantity")
+    )]
     pub value: U256,
     /// RLP of the nodes from the storage root to the slot, or to the node that proves its absence.
     pub proof: Vec<Bytes>,

@@ -8,16 +8,33 @@ use alloc::{format, string::String};
 use alloy_primitives::{B256, U256};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// A number as a hex quantity.
+/// Reads a number of at most 256 bits as JSON-RPC writes it: `0x` and at least one hex digit. Leading zeros are
+/// accepted, since clients write values of slots with all their digits.
+///
+/// # Errors
+///
+/// If the value is anything else, `0x` alone and JSON numbers included.
+pub fn deserialize_quantity<'de, D: Deserializer<'de>>(from: D) -> Result<U256, D::Error> {
+    let text = String::deserialize(from)?;
+    let digits = text.strip_prefix("0x").unwrap_or_default();
+    if digits.is_empty() || digits.len() > 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(Error::custom(format!(
+            "a number is 0x and 1 to 64 hex digits, not {text:?}"
+        )));
+    }
+    U256::from_str_radix(digits, 16).map_err(Error::custom)
+}
+
+/// A number of 64 bits as a hex quantity.
 pub(crate) mod quantity {
-    use super::{Deserialize, Deserializer, Error, Serialize, Serializer, U256};
+    use super::{Deserializer, Error, Serialize, Serializer, U256, deserialize_quantity};
 
     pub(crate) fn serialize<S: Serializer>(number: &u64, to: S) -> Result<S::Ok, S::Error> {
         U256::from(*number).serialize(to)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        let number = U256::deserialize(from)?;
+        let number = deserialize_quantity(from)?;
         u64::try_from(number).map_err(|_| Error::custom("a number over 64 bits"))
     }
 }

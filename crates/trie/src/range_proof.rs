@@ -102,6 +102,12 @@ impl RangeProof {
         }
     }
 
+    /// The hashed key after the range, at which the next page begins; `None` after the last key of all. It
+    /// follows from the range alone, so a prover can leave nothing out between two pages.
+    pub fn next(&self) -> Option<B256> {
+        successor(&self.last)
+    }
+
     /// Verifies a page of accounts by keccak(address) that is to begin at `from`.
     ///
     /// ```
@@ -181,7 +187,7 @@ impl RangeProof {
         let values = values.filter_map(|(key, leaf)| Some((key, value(leaf)?)));
         Ok(ProvedPage {
             values: values.collect(),
-            next: successor(&self.last),
+            next: self.next(),
         })
     }
 

@@ -54,6 +54,18 @@ struct JsonProof {
     last: Option<B256>,
     entries: Vec<JsonEntry>,
     proof: Bytes,
+    #[serde(flatten)]
+    beside: Beside,
+}
+
+/// What stands beside a proof and is not covered by it. All of it may be absent.
+#[derive(Serialize, Deserialize)]
+struct Beside {
+    /// Number of the commit with the root.
+    number: Option<u64>,
+    root: Option<B256>,
+    /// The first key beyond a range that has an entry.
+    next: Option<B256>,
 }
 
 /// An entry, or a key without one.
@@ -240,36 +252,35 @@ fn prove(args: &KvProveArgs, out: &Output) -> Result<Report, Failure> {
     let range = range_of(&args.of)?;
     let (store, transaction) = begin(&args.at, out)?;
     let commitment = store.commitment().name().to_string();
-    let (proof, next) = if args.range {
+    let snapshot = transaction.snapshot();
+    let beside = |next| Beside {
+        number: Some(snapshot.number()),
+        root: Some(snapshot.root),
+        next,
+    };
+    let proof = if args.range {
         let proved = transaction.prove_range(range, args.of.limit())?;
         let entries = proved.entries.into_iter();
-        let proof = JsonProof {
+        JsonProof {
             commitment,
             first: Some(proved.range.from()),
             last: Some(proved.range.through()),
             entries: JsonEntry::list(entries.map(|(key, value)| (key, Some(value)))),
             proof: proved.proof.encode().into(),
-        };
-        (proof, Some(proved.next))
+            beside: beside(proved.next),
+        }
     } else {
         let proved = transaction.prove(&args.keys)?;
-        let proof = JsonProof {
+        JsonProof {
             commitment,
             first: None,
             last: None,
             entries: JsonEntry::list(proved.values),
             proof: proved.proof.encode().into(),
-        };
-        (proof, None)
+            beside: beside(None),
+        }
     };
-    let mut json = json!(proof);
-    let snapshot = transaction.snapshot();
-    json["number"] = json!(snapshot.number());
-    json["root"] = json!(snapshot.root);
-    if let Some(next) = next {
-        json["next"] = json!(next);
-    }
-    Ok(Report::of_json(json))
+    Ok(Report::of_json(json!(proof)))
 }
 
 fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
@@ -295,6 +306,18 @@ fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
     if given.first.is_none() && given.entries.is_empty() {
         return Err(fails("it names no key and no range".to_owned()));
     }
+    let Beside {
+        number,
+        root: own,
+        next: claimed_next,
+    } = given.beside;
+    if let Some(own) = own.filter(|own| *own != root) {
+        return Err(fails(format!("it says that the root is {own}")));
+    }
+    if given.first.is_none() && claimed_next.is_some() {
+        return Err(fails("it has a next key and is of no range".to_owned()));
+    }
+    let mut next = None;
     if let (Some(first), Some(last)) = (given.first, given.last) {
         let range = KeyRange::new(first, last)
             .ok_or_else(|| fails("its range ends before it begins".to_owned()))?;
@@ -303,11 +326,19 @@ fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
         let proved = ProvedEntries {
             range,
             entries: entries.collect::<Option<_>>().ok_or_else(absent)?,
-            next: None,
+            next: claimed_next,
             proof,
         };
+        next = range.after();
         verify_range(root, commitment, &proved).map_err(wrong)?;
-        table = table.row("first key", first).row("last key", last);
+        let then = match next {
+            None => "nothing: this was the last key".to_owned(),
+            Some(next) => next.to_string(),
+        };
+        table = table
+            .row("first key", first)
+            .row("last key", last)
+            .row("then comes", then);
     } else {
         let values = entries.map(|entry| (entry.key, entry.value)).collect();
         verify(root, commitment, &ProvedKeys { values, proof }).map_err(wrong)?;
@@ -325,8 +356,11 @@ fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
         "first": given.first,
         "last": given.last,
         "entries": given.entries,
+        "next": next,
+        "not_covered": { "number": number, "next": claimed_next },
     });
-    Ok(Report::new(format!("The proof holds.\n{table}"), json))
+    let text = format!("The proof holds.\n{table}\nIt does not cover number and next in the file.");
+    Ok(Report::new(text, json))
 }
 
 fn root(args: &KvRootArgs, out: &Output) -> Result<Report, Failure> {

@@ -12,6 +12,7 @@ use super::{
 };
 use cambium::{
     Account, Address, B256, Bytes, Db, LayeredProof, ProofTargets, StorageKey, U256, keccak256,
+    trie::deserialize_quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -48,7 +49,9 @@ struct Roots {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
     /// A number of 64 bits.
+    #[serde(deserialize_with = "deserialize_quantity")]
     nonce: U256,
+    #[serde(deserialize_with = "deserialize_quantity")]
     balance: U256,
     code_hash: B256,
 }
@@ -57,6 +60,7 @@ struct Fields {
 #[serde(deny_unknown_fields)]
 struct Slot {
     key: StorageKey,
+    #[serde(deserialize_with = "deserialize_quantity")]
     value: U256,
 }
 

@@ -4,10 +4,12 @@ use super::{
     args::proof::{ProveRangeArgs, VerifyArgs},
     error::{Failure, RANGE_PROOF},
     files, history, open,
-    output::{Output, Report, Table, count, quantity},
+    output::{Output, Report, Table, count},
 };
-use alloy_primitives::U64;
-use cambium::{B256, LeafRange, LeafValue, RangeProof, StateError, TrieError, U256, keccak256};
+use cambium::{
+    B256, LeafRange, LeafValue, RangeProof, StateError, TrieError, U256, keccak256,
+    trie::deserialize_quantity,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -16,9 +18,55 @@ use serde_json::json;
 struct ListedRange {
     #[serde(flatten)]
     proof: RangeProof,
-    /// Absent where whoever made the proof lists no leaves.
+    /// Absent if the prover lists no leaves.
     leaves: Option<Vec<Leaf>>,
+    #[serde(flatten)]
+    beside: Beside,
 }
+
+/// What stands beside a proof and is not covered by it. All of it may be absent.
+#[derive(Serialize, Deserialize)]
+struct Beside {
+    /// Number and hash of the block with the state root.
+    block: Option<Quantity>,
+    hash: Option<B256>,
+    state_root: Option<B256>,
+    /// The first path beyond the range that has a leaf.
+    next: Option<B256>,
+}
+
+impl Beside {
+    /// Checks that it fits the proof: the error is for its reader.
+    fn check(&self, root: B256, last: B256) -> Result<(), String> {
+        match *self {
+            Self {
+                state_root: Some(own),
+                ..
+            } if own != root => Err(format!("it says that the state root is {own}")),
+            Self {
+                next: Some(next), ..
+            } if next <= last => Err(format!(
+                "its next path {next} is not beyond the range, which ends at {last}"
+            )),
+            Self {
+                block: Some(_),
+                hash: None,
+                ..
+            } => Err("it has the block's number and not its hash".to_owned()),
+            Self {
+                block: None,
+                hash: Some(_),
+                ..
+            } => Err("it has the block's hash and not its number".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A number, in JSON-RPC's form.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Quantity(#[serde(deserialize_with = "deserialize_quantity")] U256);
 
 /// A leaf, and its path.
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -26,13 +74,13 @@ struct ListedRange {
 enum Leaf {
     Account {
         path: B256,
-        nonce: U64,
-        balance: U256,
+        nonce: Quantity,
+        balance: Quantity,
         code_hash: B256,
     },
     Slot {
         path: B256,
-        value: U256,
+        value: Quantity,
     },
 }
 
@@ -56,13 +104,14 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
     let listed = ListedRange {
         proof: RangeProof::new(args.account, &extracted),
         leaves: Some(listed(leaves)),
+        beside: Beside {
+            block: Some(Quantity(U256::from(view.block().number))),
+            hash: Some(view.block().hash),
+            state_root: Some(view.state_root()?),
+            next: extracted.next,
+        },
     };
-    let mut json = json!(listed);
-    json["block"] = quantity(view.block().number);
-    json["hash"] = json!(view.block().hash);
-    json["state_root"] = json!(view.state_root()?);
-    json["next"] = json!(extracted.next);
-    Ok(Report::of_json(json))
+    Ok(Report::of_json(json!(listed)))
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
@@ -70,6 +119,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let ListedRange {
         proof,
         leaves: claimed,
+        beside,
     } = files::read_json(&args.proof, RANGE_PROOF, |text| serde_json::from_str(text))?;
     let fails = |why: String| Failure::Range { root, why };
     let verified = proof.verify(root);
@@ -84,6 +134,11 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
             "of {claimed} leaves the one at position {at} is not what the nodes prove, which are {proved} leaves"
         )));
     }
+    beside.check(root, proof.last).map_err(fails)?;
+    let next = match proof.next() {
+        None => "nothing: this was the last one".to_owned(),
+        Some(next) => next.to_string(),
+    };
     let table = Table::default()
         .row("state root", root)
         .row("first path", range.first)
@@ -95,7 +150,8 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
                 "accounts"
             },
             count(leaves.len() as u64),
-        );
+        )
+        .row("then comes", next);
     let json = json!({
         "holds": true,
         "root": root,
@@ -103,23 +159,32 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
         "first": range.first,
         "last": range.last,
         "leaves": leaves,
+        "next": proof.next(),
         "unused_nodes": unused,
+        "not_covered": {
+            "block": beside.block,
+            "hash": beside.hash,
+            "next": beside.next,
+        },
     });
-    Ok(Report::new(
-        format!("The proof holds: none is missing.\n{table}"),
-        json,
-    ))
+    let text = format!(
+        "The proof holds: none is missing.\n{table}\nIt does not cover block, hash and next in the file."
+    );
+    Ok(Report::new(text, json))
 }
 
 fn listed(leaves: Vec<(B256, LeafValue)>) -> Vec<Leaf> {
     let leaf = |(path, value)| match value {
         LeafValue::Account(account) => Some(Leaf::Account {
             path,
-            nonce: U64::from(account.nonce),
-            balance: account.balance,
+            nonce: Quantity(U256::from(account.nonce)),
+            balance: Quantity(account.balance),
             code_hash: account.code_hash,
         }),
-        LeafValue::Slot(value) => Some(Leaf::Slot { path, value }),
+        LeafValue::Slot(value) => Some(Leaf::Slot {
+            path,
+            value: Quantity(value),
+        }),
         LeafValue::Storage(_) | LeafValue::Entry(_) => None,
     };
     leaves.into_iter().filter_map(leaf).collect()

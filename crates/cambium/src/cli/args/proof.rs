@@ -22,7 +22,10 @@ The path of an account is keccak256 of its address, that of a slot keccak256 of 
 trie has no other order. The JSON has the block and its state root, the range that is proved
 (address, first and last), its leaves, the RLP of the nodes that prove them, and the path of the
 first leaf beyond the limit (next; null if there is none): go on with --from. `cambium
-verify-range` needs address, first, last and nodes, and compares leaves if there are any.";
+verify-range` needs address, first, last and nodes. These and leaves, if there are any, are covered
+by the proof: none is left out between first and last. block, hash and next are not: their form is
+checked, state_root is the one given, and next is beyond last. `verify-range` prints where the next
+range begins so that none is left out between the two.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ProveArgs {
