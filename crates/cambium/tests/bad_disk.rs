@@ -20,7 +20,7 @@ fn a_directory_that_is_no_database_is_told_from_one_that_is() {
     for datadir in [dir.path(), &missing] {
         for command in ["stats", "check", "repair"] {
             cambium!("db", command, "-d", datadir)
-                .fails(1, &["is not a Cambium database", "cambium init"]);
+                .fails(1, &["there is no database in", "cambium init"]);
         }
     }
     assert!(!missing.exists());

@@ -8,7 +8,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use support::{Fixture, copy_dir};
+use support::{Fixture, Run, copy_dir};
 
 /// A chain, and whatever is mistaken for what.
 struct Desk {
@@ -49,7 +49,7 @@ fn desk() -> Desk {
 /// Runs a command whose words are names of things on the desk, or themselves, and expects an exit code
 /// and words of the message.
 #[track_caller]
-fn fails(desk: &Desk, command: &str, code: i32, words: &[&str]) {
+fn fails(desk: &Desk, command: &str, code: i32, words: &[&str]) -> Run {
     let fixture = &desk.fixture;
     let args: Vec<OsString> = command
         .split_whitespace()
@@ -63,6 +63,8 @@ fn fails(desk: &Desk, command: &str, code: i32, words: &[&str]) {
             "OTHER_LISTS" => desk.other.path("access-lists.rlp").into(),
             "STORE" => fixture.path("store").into(),
             "PAPERS" => fixture.path("papers").into(),
+            "LETTER" => fixture.path("papers/letter").into(),
+            "PROGRAM" => fixture.path("program").into(),
             "NOWHERE" => fixture.path("nowhere").into(),
             "PROOF" => desk.proof.clone().into(),
             "RANGE" => desk.range.clone().into(),
@@ -73,7 +75,7 @@ fn fails(desk: &Desk, command: &str, code: i32, words: &[&str]) {
             word => word.into(),
         })
         .collect();
-    support::cambium(args).fails(code, words);
+    support::cambium(args).fails(code, words)
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn directories_of_other_things_are_told_apart() {
         fails(command, 2, &expected);
     }
     let none = [
-        "nowhere is not a Cambium database",
+        "there is no database in",
         "help: create one with `cambium init",
     ];
     for command in [
@@ -179,12 +181,12 @@ fn files_of_another_kind_are_named_with_what_was_expected() {
     let blocks = "help: name a file of blocks";
     fails(
         "import -d DB GENESIS",
-        3,
+        2,
         &["genesis.json: it is JSON", blocks],
     );
     fails(
         "import -d DB WITNESS",
-        3,
+        2,
         &["witness.json: it is JSON", blocks],
     );
     fails(
@@ -194,8 +196,8 @@ fn files_of_another_kind_are_named_with_what_was_expected() {
     );
     fails(
         "import -d DB PAPERS",
-        1,
-        &["papers: can't be opened: is a directory"],
+        2,
+        &["papers is a directory, and none of its files is one of blocks"],
     );
     fails(
         "import -d DB missing.rlp",
@@ -212,8 +214,11 @@ fn files_of_another_kind_are_named_with_what_was_expected() {
     );
     fails(
         "import -d DB --access-lists GENESIS CHAIN",
-        3,
-        &["genesis.json: it is JSON, and access lists were expected"],
+        2,
+        &[
+            "genesis.json: it is JSON, and access lists were expected",
+            "help: name a file of access lists",
+        ],
     );
     fails(
         "import -d DB --genesis CHAIN CHAIN",
@@ -609,4 +614,167 @@ fn what_stands_beside_a_proof_is_of_its_form_and_fits_it() {
         .json();
     assert_eq!(held["not_covered"]["next"], range["next"]);
     assert!(held["next"].as_str().unwrap() > range["last"].as_str().unwrap());
+}
+
+#[test]
+fn those_who_come_from_other_clients_are_told_what_it_is_called_here() {
+    let desk = desk();
+    for (command, words) in [
+        ("import CHAIN --cache 4096 -d DB", "`--memory 4G`"),
+        (
+            "logs --topic ONE -d DB",
+            "`--topic0` is the event's signature",
+        ),
+        ("import CHAIN --gcmode archive -d DB", "--history archive"),
+        ("dump -d DB", "`cambium db dump FILE`"),
+        ("attach -d DB", "there is no console"),
+        ("version", "`cambium --version`"),
+        ("db import CHAIN -d DB", "`cambium import FILE`"),
+        ("db get TOKEN -d DB", "`cambium get ADDRESS`"),
+        ("removedb -d DB", "remove the directory"),
+    ] {
+        fails(&desk, command, 2, &["tip: ", words]);
+    }
+    // What is known from nowhere has the parser's guess.
+    fails(&desk, "import CHAIN --bacth 4 -d DB", 2, &["'--batch'"]);
+    fails(&desk, "exprot x -d DB", 2, &["'export'"]);
+    // As other clients take it.
+    let fixture = &desk.fixture;
+    let (some, other) = (fixture.path("some.rlp"), fixture.path("other.rlp"));
+    cambium!("export", &some, "2", "3", "-d", fixture.db()).done();
+    cambium!(
+        "export",
+        &other,
+        "--from",
+        "2",
+        "--to",
+        "3",
+        "-d",
+        fixture.db()
+    )
+    .done();
+    assert_eq!(fs::read(some).unwrap(), fs::read(&other).unwrap());
+    cambium!("export", &other, "2", "--from", "2", "-d", fixture.db()).fails(2, &["--from"]);
+    let new = fixture.path("new");
+    cambium!("init", fixture.genesis(), "-d", &new).done();
+    cambium!("init", "--genesis", fixture.genesis(), "-d", &new).done();
+    cambium!("init", "-d", &new).fails(2, &["a genesis file is needed", "cambium init FILE"]);
+}
+
+#[test]
+fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
+    let desk = desk();
+    let fixture = &desk.fixture;
+    let told = |command: &str, words: &str| {
+        let run = fails(&desk, command, 2, &[words, "help: name a file of blocks"]);
+        assert!(!run.stderr.contains("committed"), "{}", run.stderr);
+    };
+    told(
+        "import GENESIS -d DB",
+        "genesis.json: it is JSON, and blocks were expected",
+    );
+    told(
+        "import LETTER -d DB",
+        "letter: it is text, and blocks were expected",
+    );
+    fixture.write("program", b"\x7fELF\x02");
+    told("import PROGRAM -d DB", "program: it begins with 0x7f45");
+    // What was imported before is told.
+    let new = fixture.path("new");
+    cambium!("init", fixture.genesis(), "-d", &new).done();
+    cambium!("import", fixture.chain(), fixture.genesis(), "-d", &new).fails(
+        2,
+        &["genesis.json: it is JSON", "The database is at block 4"],
+    );
+
+    // Blocks in files whose names are in their order, beside others.
+    let dir = fixture.path("files");
+    fs::create_dir(&dir).unwrap();
+    for (name, from, to) in [("b.rlp.gz", "3", "4"), ("a.rlp", "1", "2")] {
+        cambium!("export", dir.join(name), from, to, "-d", fixture.db()).done();
+    }
+    fs::write(dir.join("readme.txt"), "Blocks").unwrap();
+    fs::copy(fixture.path("access-lists.rlp"), dir.join("lists.rlp")).unwrap();
+    fs::copy(fixture.genesis(), dir.join("genesis.rlp")).unwrap();
+    fs::create_dir(dir.join("inner.rlp")).unwrap();
+    let fresh = fixture.path("fresh");
+    let run = cambium!(
+        "import",
+        "--json",
+        "--genesis",
+        fixture.genesis(),
+        "-d",
+        &fresh,
+        &dir
+    )
+    .done();
+    assert_eq!(run.json()["blocks"], 4, "{}", run.stdout);
+    for name in ["lists.rlp", "genesis.rlp"] {
+        assert!(
+            run.stderr.contains(&format!("{name}: it ")),
+            "{}",
+            run.stderr
+        );
+    }
+    cambium!("import", fixture.path("papers"), "-d", &fresh).fails(
+        2,
+        &[
+            "papers is a directory, and none of its files is one of blocks",
+            ".era1",
+        ],
+    );
+}
+
+#[test]
+fn a_quiet_command_prints_what_was_asked_for_and_errors() {
+    let desk = desk();
+    let fixture = &desk.fixture;
+    let db = fixture.path("quiet");
+    let quiet = |run: Run| {
+        let run = run.done();
+        assert_eq!((&*run.stdout, &*run.stderr), ("", ""));
+    };
+    quiet(cambium!("init", "-q", fixture.genesis(), "-d", &db));
+    quiet(cambium!(
+        "import",
+        "-q",
+        "--index",
+        fixture.chain(),
+        "-d",
+        &db
+    ));
+    quiet(cambium!("export", "-q", fixture.path("out.rlp"), "-d", &db));
+    quiet(cambium!("unwind", "-q", "--to", "2", "-d", &db));
+    quiet(cambium!("set-head", "-q", "1", "-d", &db));
+    quiet(cambium!("history", "build", "-q", "-d", &db));
+    quiet(cambium!(
+        "db",
+        "backup",
+        "-q",
+        fixture.path("copy"),
+        "-d",
+        &db
+    ));
+    quiet(cambium!("db", "repair", "-q", "-d", &db));
+    let store = fixture.path("quiet-store");
+    quiet(cambium!("kv", "init", "-q", "-d", &store));
+    quiet(cambium!("kv", "put", "-q", "a", "1", "-d", &store));
+    for asked in [
+        cambium!(
+            "get",
+            "-q",
+            "0x70ce000000000000000000000000000000000000",
+            "-d",
+            &db
+        ),
+        cambium!("db", "stats", "-q", "-d", &db),
+        cambium!("db", "check", "-q", "-d", &db),
+        cambium!("db", "repair", "-q", "--dry-run", "-d", &db),
+        cambium!("kv", "root", "-q", "-d", &store),
+        cambium!("unwind", "-q", "--to", "1", "--json", "-d", &db),
+    ] {
+        assert!(!asked.done().stdout.is_empty());
+    }
+    let run = cambium!("import", "-q", fixture.genesis(), "-d", &db).fails(2, &["error: "]);
+    assert_eq!(run.stdout, "");
 }

@@ -414,7 +414,7 @@ fn what_is_wrong_with_standard_input_is_said_as_of_a_file() {
     let run = |input: &[u8], args: &[&str]| Run::of(fed(input, program().args(args)));
     let db = db.to_str().unwrap();
     run(b"These are no blocks.", &["import", "-", "-d", db])
-        .fails(3, &["standard input: block at byte 0"]);
+        .fails(2, &["standard input: it is text, and blocks were expected"]);
     run(b"", &["import", "-", "-d", db])
         .fails(3, &["standard input: it is empty", "blocks were expected"]);
     run(b"{}", &["verify", "-", "--root", &format!("0x{:064}", 0)]).fails(5, &["standard input"]);

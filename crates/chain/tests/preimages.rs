@@ -519,7 +519,7 @@ fn whoever_has_the_preimages_still_keeps_no_block_from_them() {
     chain.close().unwrap();
     let chain = open(&disk).unwrap();
     let told = chain.preimages().map(drop).unwrap_err().to_string();
-    assert!(told.contains("another process"), "{told}");
+    assert!(told.contains("is open in this process already"), "{told}");
     for (rlp, _) in &blocks {
         chain.import_block(rlp.clone(), None).unwrap();
         chain.db().flush(2).unwrap();

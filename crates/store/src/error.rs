@@ -53,7 +53,9 @@ pub enum StoreError {
     },
 
     /// The directory holds no database.
-    #[error("{dir} is not a Cambium database: initialise it first, or name another directory")]
+    #[error(
+        "there is no database in {dir}: `Chain::init`, `Loader` and `kv::Store::create` make one"
+    )]
     NotADatabase {
         /// The directory's path for display.
         dir: String,
@@ -95,16 +97,16 @@ pub enum StoreError {
         supported: u32,
     },
 
-    /// Another process holds the lock on the data directory.
-    #[error(
-        "{dir} is in use by another process{}: stop it, or name another directory",
-        .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
-    )]
+    /// Another process, or another handle of this one, holds the lock on the data directory.
+    #[error("{}", in_use(.dir, *.pid, *.users))]
     InUse {
         /// The directory's path for display.
         dir: String,
         /// Process id of the lock's holder, if it is known.
         pid: Option<u32>,
+        /// Number of handles, views, sessions and blocks of this process that keep it open, if it is this
+        /// process and the number is known.
+        users: Option<usize>,
     },
 
     /// A reader asked for data that the writing process has since removed. Opening the database
@@ -143,6 +145,27 @@ pub(crate) const REPAIR: &str =
 /// Advice for damage that a repair can't fix.
 const START_AFRESH: &str =
     "restore the directory from a backup, or import the chain into a new one";
+
+/// Names the holder of a lock.
+fn in_use(dir: &str, pid: Option<u32>, users: Option<usize>) -> String {
+    match (pid, users) {
+        (Some(pid), users) if pid == std::process::id() => {
+            let by = match users {
+                None => "a handle or view of it is".to_owned(),
+                Some(1) => "one handle, view, session or block of it is".to_owned(),
+                Some(users) => format!("{users} handles, views, sessions or blocks of it are"),
+            };
+            format!(
+                "{dir} is open in this process already: {by} still in use, and it closes when the last one is \
+                 dropped"
+            )
+        }
+        (pid, _) => {
+            let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+            format!("{dir} is in use by another process{pid}: stop it, or name another directory")
+        }
+    }
+}
 
 impl StoreError {
     /// Creates the error of damage that a repair can't fix.

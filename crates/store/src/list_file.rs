@@ -75,6 +75,7 @@ impl ListFile {
             LockError::Held { pid, .. } => StoreError::InUse {
                 dir: disk.display_path(self.dir),
                 pid,
+                users: None,
             },
             LockError::Disk(error) => error.into(),
         })

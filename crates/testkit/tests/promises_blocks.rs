@@ -3,8 +3,12 @@
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
-use cambium_state::{CheckProgress, Db, FaultyDisk, Loader, Options, Sealed, StateError, View};
-use cambium_testkit::plain::{self, account, change, first_block, path, put, remove, tiny_options};
+use cambium_state::{
+    CheckProgress, Db, Disk, FaultyDisk, Loader, Options, Sealed, StateError, StdDisk, View, repair,
+};
+use cambium_testkit::plain::{
+    self, account, change, first_block, make, path, put, remove, tiny_options,
+};
 use std::sync::Arc;
 
 const ACCOUNTS: u64 = 300;
@@ -412,4 +416,48 @@ fn a_database_that_was_closed_can_be_opened_at_once() {
         db = Db::open(Arc::new(disk.clone()), tiny_options()).unwrap().0;
         assert_eq!(db.head(), head);
     }
+}
+
+/// "If it is open for writing already": by this process, what keeps it open is said.
+#[test]
+fn a_second_opening_in_one_process_says_what_keeps_the_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = Arc::new(StdDisk::new(dir.path().join("none")));
+    let told = Db::open(none.clone(), Options::default())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        told.contains("there is no database in") && told.contains("`Chain::init`"),
+        "{told}"
+    );
+    let told = Db::open_read_only(none, Options::default())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(told.contains("there is no database in"), "{told}");
+    // Nothing is made where there is none.
+    let empty = Arc::new(StdDisk::new(dir.path()));
+    assert!(Db::open(empty, Options::default()).is_err());
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+
+    let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path().join("db")));
+    let db = make(disk.clone(), tiny_options(), 20, |_| 0);
+    let view = db.view().unwrap();
+    let again = || {
+        Db::open(disk.clone(), tiny_options())
+            .err()
+            .map(|error| error.to_string())
+    };
+    let words = "is open in this process already: 2 handles, views, sessions or blocks of it are still in use";
+    assert!(again().unwrap().contains(words), "{:?}", again());
+    drop(db);
+    let words =
+        "is open in this process already: one handle, view, session or block of it is still in use";
+    assert!(again().unwrap().contains(words), "{:?}", again());
+    let repaired = repair(&disk, tiny_options(), true, &mut |_| {});
+    let told = repaired.unwrap_err().to_string();
+    assert!(told.contains("is open in this process already"), "{told}");
+    drop(view);
+    assert_eq!(again(), None);
 }

@@ -114,7 +114,7 @@ pub use proof::{
     verify_account_proof,
 };
 #[cfg(feature = "serde")]
-pub use proof_json::deserialize_quantity;
+pub use proof_json::Quantity;
 pub use range::{ExtractedRange, LeafRange};
 pub use range_proof::{ProvedPage, RangeProof, RangeProofError};
 pub use resolve::{NoResolve, Resolve};

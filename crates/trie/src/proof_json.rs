@@ -8,13 +8,15 @@ use alloc::{format, string::String};
 use alloy_primitives::{B256, U256};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// Reads a number of at most 256 bits as JSON-RPC writes it: `0x` and at least one hex digit. Leading zeros are
-/// accepted, since clients write values of slots with all their digits.
-///
-/// # Errors
-///
-/// If the value is anything else, `0x` alone and JSON numbers included.
-pub fn deserialize_quantity<'de, D: Deserializer<'de>>(from: D) -> Result<U256, D::Error> {
+/// A number of at most 256 bits as JSON-RPC writes it: `0x` and at least one hex digit. Leading zeros are read, since
+/// clients write values of slots with all their digits. Anything else is an error, `0x` alone and JSON numbers
+/// included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Quantity(#[serde(deserialize_with = "deserialize_quantity")] pub U256);
+
+/// Reads a [`Quantity`].
+pub(crate) fn deserialize_quantity<'de, D: Deserializer<'de>>(from: D) -> Result<U256, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.strip_prefix("0x").unwrap_or_default();
     if digits.is_empty() || digits.len() > 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {

@@ -28,7 +28,10 @@ use std::{
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     let blocks = args.commitment.merge_interval()?;
     let db = preimages::beside(args.preimages, args.db.clone().into())?;
-    let (chain, there) = open_or_init(&args.genesis, &db, blocks, args.preimages, out)?;
+    let genesis = args.genesis().ok_or_else(|| Failure::BadEntry {
+        why: "a genesis file is needed: `cambium init FILE --datadir DIR`".to_owned(),
+    })?;
+    let (chain, there) = open_or_init(genesis, &db, blocks, args.preimages, out)?;
     if chain.db().merge_interval() != blocks {
         return Err(other_commitment(chain.db().merge_interval()).into());
     }
@@ -179,11 +182,11 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     outputs().try_for_each(|file| files::refuse_mixed_output(file, out.is_json()))?;
     let chain = open::chain_to_read(&args.db, out)?;
     let number = |block: BlockRef| Ok::<_, Failure>(block.find_canonical(chain.db())?.number);
-    let from = match args.from {
+    let from = match args.first.or(args.from) {
         Some(from) => number(from)?,
         None => chain.db().genesis().number + 1,
     };
-    let to = number(args.to.unwrap_or(BlockRef::Latest))?;
+    let to = number(args.last.or(args.to).unwrap_or(BlockRef::Latest))?;
     if from > to {
         return Err(Failure::NothingToExport { from, to });
     }

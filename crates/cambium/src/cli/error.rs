@@ -77,6 +77,8 @@ pub(crate) enum Failure {
     NoStore(PathBuf),
     #[error("{} is a key-value store, not the state of a chain", .0.display())]
     AStore(PathBuf),
+    #[error("there is no database in {0}")]
+    NoDatabase(String),
     /// Arguments that don't fit together, or of which one means nothing.
     #[error("{why}")]
     BadEntry { why: String },
@@ -120,6 +122,8 @@ pub(crate) enum Failure {
     },
     #[error("{} is a file, and a directory was expected", .0.display())]
     NoDirectory(PathBuf),
+    #[error("{} is a directory, and none of its files is one of blocks: their names end in .rlp, .gz or .era1", .0.display())]
+    NoFiles(PathBuf),
     #[error("{} is in the database's own directory", .0.display())]
     BackupInside(PathBuf),
     #[error("{} is a database already", .0.display())]
@@ -147,7 +151,12 @@ pub(crate) enum Failure {
 
 impl From<ChainError> for Failure {
     fn from(error: ChainError) -> Self {
-        Self::Chain(Box::new(error))
+        match error {
+            ChainError::State(StateError::Store(StoreError::NotADatabase { dir })) => {
+                Self::NoDatabase(dir)
+            }
+            error => Self::Chain(Box::new(error)),
+        }
     }
 }
 
@@ -261,13 +270,15 @@ impl Failure {
             | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
             Self::BadDump(error) => file_exit(error),
-            Self::BadEntry { .. } | Self::EmptyRange { .. } | Self::BadConfig { .. } => {
-                Exit::WrongUsage
-            }
+            Self::BadEntry { .. }
+            | Self::EmptyRange { .. }
+            | Self::BadConfig { .. }
+            | Self::NoFiles(_) => Exit::WrongUsage,
             Self::Workload(_)
             | Self::Kv(_)
             | Self::NoStore(_)
             | Self::AStore(_)
+            | Self::NoDatabase(_)
             | Self::NoValue { .. }
             | Self::BadLine { .. }
             | Self::Empty { .. }
@@ -290,10 +301,12 @@ impl Failure {
     pub(crate) fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Import { error, .. } => import_advice(error),
-            Self::Chain(error) => match **error {
-                ChainError::File(_) => import_advice(error),
-                _ => database_advice(error),
-            },
+            Self::Chain(error) => {
+                import_advice(error).filter(|_| matches!(**error, ChainError::File(_)))
+            }
+            Self::NoDatabase(_) => Some(
+                "create one with `cambium init --genesis FILE` or `cambium import --genesis FILE`",
+            ),
             Self::NoSuchJson { what, .. }
             | Self::Empty { what, .. }
             | Self::TooLong { what, .. } => made_by(what),
@@ -321,6 +334,9 @@ impl Failure {
 const FILE_OF_BLOCKS: &str = "name a file of blocks: RLP as `cambium export` and `geth export` write it, plain or gzipped, or \
                               era1";
 
+const FILE_OF_LISTS: &str =
+    "name a file of access lists, as `cambium export --access-lists FILE` writes it";
+
 fn import_advice(error: &ChainError) -> Option<&'static str> {
     match error {
         ChainError::Block { fault, .. } if matches!(**fault, BlockFault::UnknownParent(_)) => Some(
@@ -335,9 +351,14 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
         {
             Some(FILE_OF_BLOCKS)
         }
-        ChainError::File(FileError::BadFile { .. }) => Some(FILE_OF_BLOCKS),
+        ChainError::File(FileError::OtherContent { expected, .. }) if *expected != "blocks" => {
+            Some(FILE_OF_LISTS)
+        }
+        ChainError::File(FileError::BadFile { .. } | FileError::OtherContent { .. }) => {
+            Some(FILE_OF_BLOCKS)
+        }
         ChainError::File(FileError::Malformed { place, .. }) if place.item != "block" => {
-            Some("name a file of access lists, as `cambium export --access-lists FILE` writes it")
+            Some(FILE_OF_LISTS)
         }
         ChainError::File(
             FileError::CutShort { .. }
@@ -347,15 +368,6 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
         ) => Some("get the file again and run the same command: the import continues at the head"),
         ChainError::File(FileError::OtherBlocks { .. }) => {
             Some("name the file of access lists that belongs to the files of blocks")
-        }
-        error => database_advice(error),
-    }
-}
-
-const fn database_advice(error: &ChainError) -> Option<&'static str> {
-    match error {
-        ChainError::State(StateError::Store(StoreError::NotADatabase { .. })) => {
-            Some("create one with `cambium init --genesis FILE` or `cambium import --genesis FILE`")
         }
         _ => None,
     }
@@ -434,6 +446,7 @@ fn file_exit(error: &FileError) -> Exit {
         | FileError::BadFile { .. } => Exit::InvalidBlock,
         // Corrupt compressed data, not a failure of the disk.
         FileError::Read { source, .. } if source.raw_os_error().is_none() => Exit::InvalidBlock,
+        FileError::OtherContent { .. } => Exit::WrongUsage,
         FileError::Read { .. }
         | FileError::Open { .. }
         | FileError::OtherBlocks { .. }

@@ -1,6 +1,7 @@
 //! Files that commands read and write, where `-` stands for standard input or output.
 
 use super::error::Failure;
+use alloy_primitives::hex;
 use cambium::{
     AccessListReader, AccessListWriter, BlockSource, Bytes, ChainWriter, FileError, InputFile,
 };
@@ -81,27 +82,66 @@ pub(crate) fn input(file: &Path) -> Result<InputFile, FileError> {
 /// Opens a file of blocks, which must not be empty.
 pub(crate) fn blocks_of(file: &Path) -> Result<BlockSource, FileError> {
     let source = BlockSource::of_file(input(file)?)?;
-    refuse_other_content(file, source.first_bytes(), "blocks were")?;
+    refuse_other_content(file, source.first_bytes(), "blocks")?;
     Ok(source)
+}
+
+/// Reads the first block of a file.
+///
+/// # Errors
+///
+/// If there is none: the file has something else in it.
+pub(crate) fn first_block(path: &Path) -> Result<(), FileError> {
+    let first = blocks_of(path)?.next().transpose()?;
+    let header = first.map(|block| block.header()).transpose();
+    let what = match header {
+        Ok(Some(_)) => return Ok(()),
+        Ok(None) => "it has no block".to_owned(),
+        Err(_) => "it begins with something else".to_owned(),
+    };
+    Err(FileError::OtherContent {
+        file: path.display().to_string().into(),
+        what,
+        expected: "blocks",
+    })
 }
 
 /// Opens a file of access lists, which must not be empty.
 pub(crate) fn lists_of(file: &Path) -> Result<AccessListReader, FileError> {
     let lists = AccessListReader::of_file(input(file)?)?;
-    refuse_other_content(file, lists.first_bytes(), "access lists were")?;
+    refuse_other_content(file, lists.first_bytes(), "access lists")?;
     Ok(lists)
 }
 
-/// Refuses an empty file, and one that begins as JSON does, which RLP of a list does not.
-fn refuse_other_content(file: &Path, first: &[u8], expected: &str) -> Result<(), FileError> {
+/// Refuses an empty file, and one that begins as neither RLP of a list does, nor gzip or era1.
+fn refuse_other_content(
+    file: &Path,
+    first: &[u8],
+    expected: &'static str,
+) -> Result<(), FileError> {
+    let file = || input_name(file).into();
     let what = match first {
-        [] => format!("it is empty, and {expected} expected"),
-        [b'{' | b'[', ..] => format!("it is JSON, and {expected} expected, in RLP"),
-        _ => return Ok(()),
+        [] => {
+            let what = format!("it is empty, and {expected} were expected");
+            return Err(FileError::BadFile { file: file(), what });
+        }
+        [0xc0..=0xff, ..] | [0x1f, 0x8b] | [0x65, 0x32] => return Ok(()),
+        [b'{' | b'[', ..] => "it is JSON".to_owned(),
+        first
+            if first
+                .iter()
+                .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) =>
+        {
+            "it is text".to_owned()
+        }
+        first => {
+            format!("it begins with {}", hex::encode_prefixed(first))
+        }
     };
-    Err(FileError::BadFile {
-        file: input_name(file).into(),
+    Err(FileError::OtherContent {
+        file: file(),
         what,
+        expected,
     })
 }
 

@@ -49,22 +49,21 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let head = chain.db().head();
     let stop = Stop::on_signals();
     let lists = args.access_lists.as_deref();
-    let imported = import_files(&chain, &args.files, lists, &stop, out);
+    let files = in_directories(&args.files, out)?;
+    let imported = import_files(&chain, &files, lists, &stop, out);
     // The blocks before a failure are committed, and belong to the history as well.
     let followed = follower.map(Follower::finish).transpose();
     let indexed = index_follower.map(IndexFollower::finish).transpose();
     let preimages_error = preimages::finish(&chain, out);
     let summary = imported?;
-    if let Err(error) = followed {
-        out.note(format_args!(
-            "the history does not follow the chain any more: {error}"
-        ));
-    }
+    let history_error = followed.err().map(|error| error.to_string());
     let index_error = indexed.err().map(|error| error.to_string());
-    if let Some(error) = &index_error {
-        out.note(format_args!(
-            "the index does not follow the chain any more: {error}"
-        ));
+    for (what, error) in [("history", &history_error), ("index", &index_error)] {
+        if let Some(error) = error {
+            out.error(format_args!(
+                "the {what} does not follow the chain any more: {error}"
+            ));
+        }
     }
     let done = &summary.done;
     let mut options = without_lists(args);
@@ -97,9 +96,13 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         ));
     }
     let mut report = Report::new(text(&summary, &chain), json(&summary, &chain));
+    report.json["history_error"] = json!(history_error);
     report.json["index_error"] = json!(index_error);
     report.json["preimages_error"] = json!(preimages_error);
-    if index_error.is_some() || preimages_error.is_some() {
+    if [history_error, index_error, preimages_error]
+        .iter()
+        .any(Option::is_some)
+    {
         report.exit = Exit::CouldNotBeDone;
     }
     if let Some(exit) = stop.asked() {
@@ -191,6 +194,41 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     chain::open_or_init(genesis, &db, None, args.preimages, out).map(|(chain, _)| chain)
 }
 
+/// Endings of the names of files of blocks, in a directory.
+const BLOCKS: [&str; 4] = [".rlp", ".rlp.gz", ".gz", ".era1"];
+
+/// Files of blocks, where each directory stands for those in it, in the order of their names. Files that are none are
+/// noted.
+fn in_directories(given: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    for file in given {
+        if files::is_standard(file) || !file.is_dir() {
+            found.push(file.clone());
+            continue;
+        }
+        let before = found.len();
+        let mut within = Vec::new();
+        for entry in file.read_dir().map_err(Failure::io(file, "read"))? {
+            within.push(entry.map_err(Failure::io(file, "read"))?.path());
+        }
+        within.sort();
+        for path in within {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() || !BLOCKS.iter().any(|ending| name.ends_with(ending)) {
+                continue;
+            }
+            match files::first_block(&path) {
+                Ok(()) => found.push(path),
+                Err(error) => out.note(format_args!("skipped: {error}")),
+            }
+        }
+        if found.len() == before {
+            return Err(Failure::NoFiles(file.clone()));
+        }
+    }
+    Ok(found)
+}
+
 /// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access
 /// lists. After an error all valid blocks before are committed, and the failure says so. If `stop` is
 /// asked for, no further block is read: those that are under way are committed.
@@ -205,6 +243,7 @@ pub(crate) fn import_files(
     let bar = out.bar(blocks.bytes_total, BAR);
     let mut meter = Meter::new(bar, out.is_quiet(), blocks.bytes_read.clone());
     let mut progress = |progress: &ImportProgress| meter.update(progress);
+    let before = chain.db().head();
     let summary = match access_lists {
         None => chain.import(blocks, &mut progress),
         Some(lists) => {
@@ -214,6 +253,10 @@ pub(crate) fn import_files(
     };
     meter.bar.finish_and_clear();
     summary.map_err(|error| match error {
+        // The wrong file was given, and no other had a new block.
+        error @ ChainError::File(FileError::OtherContent { .. }) if chain.db().head() == before => {
+            error.into()
+        }
         // Other errors concern the database itself, so nothing is said about its blocks.
         error @ (ChainError::Block { .. }
         | ChainError::File(_)

@@ -12,7 +12,7 @@ use super::{
 };
 use cambium::{
     Account, Address, B256, Bytes, Db, LayeredProof, ProofTargets, StorageKey, U256, keccak256,
-    trie::deserialize_quantity,
+    trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -49,10 +49,8 @@ struct Roots {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
     /// A number of 64 bits.
-    #[serde(deserialize_with = "deserialize_quantity")]
-    nonce: U256,
-    #[serde(deserialize_with = "deserialize_quantity")]
-    balance: U256,
+    nonce: Quantity,
+    balance: Quantity,
     code_hash: B256,
 }
 
@@ -60,15 +58,14 @@ struct Fields {
 #[serde(deny_unknown_fields)]
 struct Slot {
     key: StorageKey,
-    #[serde(deserialize_with = "deserialize_quantity")]
-    value: U256,
+    value: Quantity,
 }
 
 impl From<Account> for Fields {
     fn from(account: Account) -> Self {
         Self {
-            nonce: U256::from(account.nonce),
-            balance: account.balance,
+            nonce: Quantity(U256::from(account.nonce)),
+            balance: Quantity(account.balance),
             code_hash: account.code_hash,
         }
     }
@@ -92,7 +89,10 @@ pub(crate) fn prove(args: &ProveArgs, db: &Db, out: &Output) -> Result<Report, F
         address: args.address,
         account: shown.account.map(Fields::from),
         storage: storage
-            .map(|(key, (_, value))| Slot { key: *key, value })
+            .map(|(key, (_, value))| Slot {
+                key: *key,
+                value: Quantity(value),
+            })
             .collect(),
         proof: proof.bytes,
     };
@@ -186,8 +186,8 @@ impl Shown {
             }
         }
         for ((slot, value), claimed) in self.slots.iter().zip(&claimed.storage) {
-            if *value != claimed.value {
-                let other = claimed.value;
+            let other = claimed.value.0;
+            if *value != other {
                 return Err(format!(
                     "the value of slot {slot} is {value:#x}, not {other:#x}"
                 ));

@@ -14,6 +14,7 @@ mod args;
 mod output;
 mod rpc;
 mod about;
+mod elsewhere;
 mod figures;
 mod open;
 mod memory;
@@ -61,11 +62,19 @@ pub(crate) fn main() -> ExitCode {
         .try_get_matches_from(&arguments);
     let args = match parsed.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
-        Err(error) => return print_usage(&error, &arguments, &out).into(),
+        Err(mut error) => {
+            let words = arguments
+                .iter()
+                .map(|argument| argument.to_string_lossy().into_owned());
+            elsewhere::hint(&mut error, &words.collect::<Vec<_>>());
+            return print_usage(&error, &arguments, &out).into();
+        }
     };
     let out = Output::new(args.json, args.quiet);
     log_to_standard_error(&args.log);
-    let done = run(&args.command, &config, &out).and_then(|report| out.print(&report));
+    let is_account = args.command.gives_account();
+    let done = run(&args.command, &config, &out);
+    let done = done.and_then(|report| out.print(&report, is_account));
     let code = match done {
         Ok(code) => code,
         Err(failure) => out.print_failure(&failure),
@@ -76,7 +85,7 @@ pub(crate) fn main() -> ExitCode {
 /// Prints help, the version, or what is wrong with the arguments.
 fn print_usage(error: &clap::Error, arguments: &[OsString], out: &Output) -> Exit {
     if error.kind() == ErrorKind::DisplayVersion && out.is_json() {
-        return out.print(&about::version()).unwrap_or(Exit::Done);
+        return out.print(&about::version(), false).unwrap_or(Exit::Done);
     }
     // Ignored: there is no way to report that standard error is closed.
     let _ = error.print();
@@ -99,7 +108,7 @@ fn print_usage(error: &clap::Error, arguments: &[OsString], out: &Output) -> Exi
         let text = text.strip_prefix("error: ").unwrap_or(text);
         let json = json!({ "error": text, "exit_code": Exit::WrongUsage as u8 });
         // Ignored: the exit code reports the failure.
-        let _ = out.print(&Report::new(String::new(), json));
+        let _ = out.print(&Report::new(String::new(), json), false);
     }
     Exit::WrongUsage
 }

@@ -70,11 +70,16 @@ impl Output {
         self.quiet
     }
 
-    /// Prints a report as text or JSON.
-    pub(crate) fn print(&self, report: &Report) -> Result<Exit, Failure> {
+    /// Prints a report as text or JSON. `is_account` says that its text is an account of what was done: a quiet
+    /// command prints none, unless something is wrong.
+    pub(crate) fn print(&self, report: &Report, is_account: bool) -> Result<Exit, Failure> {
+        let is_well = matches!(
+            report.exit,
+            Exit::Done | Exit::Interrupted | Exit::Terminated
+        );
         if self.json {
             write_line(&report.json)?;
-        } else if !report.text.is_empty() {
+        } else if !report.text.is_empty() && !(self.quiet && is_account && is_well) {
             write_line(&report.text)?;
         }
         Ok(report.exit)
@@ -110,6 +115,11 @@ impl Output {
         if !self.quiet {
             eprint_line(&format_args!("note: {text}"));
         }
+    }
+
+    /// Prints an error that does not end the command to standard error.
+    pub(crate) fn error(&self, text: impl Display) {
+        eprint_line(&format_args!("error: {text}"));
     }
 
     /// A progress bar of `total` steps on standard error, or lines of text if that is no terminal. If

@@ -58,7 +58,7 @@ pub(crate) fn finish(chain: &Chain, out: &Output) -> Option<String> {
     };
     let error = flush().err()?.to_string();
     // What is damaged was told when it was met.
-    out.note(
+    out.error(
         "the preimages of new blocks are not all there: `cambium db check --preimages` says why",
     );
     Some(error)

@@ -7,8 +7,7 @@ use super::{
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    B256, LeafRange, LeafValue, RangeProof, StateError, TrieError, U256, keccak256,
-    trie::deserialize_quantity,
+    B256, LeafRange, LeafValue, RangeProof, StateError, TrieError, U256, keccak256, trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -62,11 +61,6 @@ impl Beside {
         }
     }
 }
-
-/// A number, in JSON-RPC's form.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-struct Quantity(#[serde(deserialize_with = "deserialize_quantity")] U256);
 
 /// A leaf, and its path.
 #[derive(PartialEq, Serialize, Deserialize)]

@@ -90,6 +90,16 @@ pub enum FileError {
         /// What is wrong with the bytes, in words.
         what: String,
     },
+    /// The file has other content than blocks or access lists: JSON, text, a program.
+    #[error("{file}: {what}, and {expected} were expected, in RLP")]
+    OtherContent {
+        /// Path of the file, as it was given.
+        file: Arc<str>,
+        /// What is in it, in words.
+        what: String,
+        /// What was expected: `blocks` or `access lists`.
+        expected: &'static str,
+    },
     /// A file of access lists has one of a block that is not among the blocks.
     #[error(
         "{file}: its next access list is that of block {list}, and the blocks have block {block}: the lists are of other blocks"

@@ -1,6 +1,7 @@
 //! Assembling an open database from its parts, for databases that are opened and for new ones.
 
 use crate::{
+    db::held,
     engine::{
         layers::Layers, merging::MergeControl, news::News, parts::Engine, past_states::PastStates,
     },
@@ -99,7 +100,7 @@ impl Parts {
         };
         let tree = Tree::new(state.block, state.parent_hash, state_root, root);
         // A reader merges nothing.
-        let is_behind = matches!(self.access, Access::Writer(_));
+        let is_writer = matches!(self.access, Access::Writer(_));
         let engine = Arc::new(Engine {
             options,
             health: Health::default(),
@@ -130,13 +131,16 @@ impl Parts {
                 kept_above: Mutex::default(),
             },
             layers: Layers::new(base, tree, delta, intervals.is_some()),
-            merging: Arc::new(MergeControl::new(is_behind)),
+            merging: Arc::new(MergeControl::new(is_writer)),
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),
             layered,
             news: News::default(),
         });
         engine.divide_budget(index_bytes);
+        if is_writer {
+            held::note(&engine);
+        }
         Ok(engine)
     }
 }

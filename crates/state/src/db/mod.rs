@@ -1,6 +1,7 @@
 //! The database: creating, opening, inspecting, checking and copying it.
 
 pub(crate) mod handle;
+pub(crate) mod held;
 pub(crate) mod assemble;
 pub(crate) mod leftovers;
 pub(crate) mod recovery;

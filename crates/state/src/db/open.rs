@@ -20,6 +20,7 @@ use crate::{
     db::{
         assemble::{Parts, pages},
         handle::Db,
+        held,
         leftovers::refuse_lost_checkpoints,
         replay::Replay,
     },
@@ -40,7 +41,7 @@ use cambium_primitives::{BlockId, DecodeError};
 use cambium_snapshot::{Counters, Index, LoadedIndex, PartCache, StateError, checkpoint, rebuild};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
-    PageAddr, Segments, load_latest_checkpoint, lock_data_dir,
+    PageAddr, Segments, StoreError, load_latest_checkpoint,
 };
 use std::{collections::HashMap, sync::Arc};
 
@@ -81,15 +82,29 @@ impl Db {
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }
 
+    /// Fails with [`StoreError::NotADatabase`] if there is none.
+    pub(crate) fn check_exists(disk: &dyn Disk) -> Result<(), StateError> {
+        match Self::exists(disk)? {
+            true => Ok(()),
+            false => {
+                let dir = disk.display_path("");
+                Err(StoreError::NotADatabase { dir }.into())
+            }
+        }
+    }
+
     /// Opens the database on `disk` for writing, at its newest committed block.
     ///
     /// # Errors
     ///
-    /// An error names the file and what to do about it. Nothing that is needed was deleted, and
+    /// [`StoreError::NotADatabase`] if there is none, and [`StoreError::InUse`] if it is open for writing already. Any
+    /// other error names the file and what to do about it. Nothing that is needed was deleted, and
     /// opening can be tried again; an index that was rebuilt is kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
-        let lock = lock_data_dir(&*disk)?;
+        // Before anything is locked: the lock is a file.
+        Self::check_exists(&*disk)?;
+        let lock = held::lock(&*disk)?;
         Self::open_as(disk, options, Opener::Writer(lock))
     }
 

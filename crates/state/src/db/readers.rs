@@ -70,6 +70,7 @@ impl Db {
         options: Options,
     ) -> Result<(Self, Recovery), StateError> {
         options.check()?;
+        Self::check_exists(&*disk)?;
         let (mut tries, mut races) = (1, 0);
         loop {
             let newest = Checkpoint::newest(&*disk)?;

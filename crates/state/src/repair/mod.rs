@@ -25,6 +25,7 @@ pub use report::{RepairFinding, RepairProgress, RepairReport};
 use crate::{
     db::{
         handle::Db,
+        held,
         open::{genesis_of, without_lost},
     },
     form,
@@ -32,7 +33,7 @@ use crate::{
 };
 use cambium_disk::{Disk, SalvageDisk, TrialDisk};
 use cambium_snapshot::StateError;
-use cambium_store::{BlockLog, LogDamageKind, LogPosition, lock_data_dir};
+use cambium_store::{BlockLog, LogDamageKind, LogPosition};
 use report::Repair;
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ pub fn repair(
         }
         false => (salvage.clone(), disk.clone()),
     };
-    let lock = lock_data_dir(&*worked_on)?;
+    let lock = held::lock(&*worked_on)?;
     let mut repair = Repair {
         disk: worked_on,
         salvage,

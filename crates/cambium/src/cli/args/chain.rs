@@ -6,7 +6,7 @@ use super::{
 };
 use cambium::StateError;
 use clap::{Args as ClapArgs, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The commitment of a chain, which its state roots follow.
 #[derive(Clone, Debug, ClapArgs)]
@@ -25,6 +25,13 @@ pub(crate) struct CommitmentArgs {
 pub(crate) enum CommitmentKind {
     Mpt,
     Layered,
+}
+
+impl InitArgs {
+    /// The genesis file. A configuration file may name one as well, so the parser can't ask for one.
+    pub(crate) fn genesis(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.genesis.as_deref())
+    }
 }
 
 impl CommitmentArgs {
@@ -49,8 +56,11 @@ impl CommitmentArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InitArgs {
     /// Genesis file, as geth, reth and hive write them
-    #[arg(long, value_name = "FILE")]
-    pub(crate) genesis: PathBuf,
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The genesis file, as an option
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) genesis: Option<PathBuf>,
     /// Keep the addresses and the keys of slots behind the hashes in the state, of the genesis and of all
     /// blocks to come: `db dump` and others show them. They can't be had later
     #[arg(long)]
@@ -67,10 +77,16 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// First block [default: the one after genesis]
-    #[arg(long, value_name = "BLOCK")]
-    pub(crate) from: Option<BlockRef>,
+    #[arg(value_name = "FIRST")]
+    pub(crate) first: Option<BlockRef>,
     /// Last block [default: the head]
-    #[arg(long, value_name = "BLOCK")]
+    #[arg(value_name = "LAST")]
+    pub(crate) last: Option<BlockRef>,
+    /// The first block, as an option
+    #[arg(long, value_name = "BLOCK", conflicts_with = "first")]
+    pub(crate) from: Option<BlockRef>,
+    /// The last block, as an option
+    #[arg(long, value_name = "BLOCK", conflicts_with = "last")]
     pub(crate) to: Option<BlockRef>,
     /// Write the access lists that are stored with the blocks to this file; gzipped if its name
     /// ends in .gz

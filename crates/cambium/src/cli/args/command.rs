@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// Print exactly one JSON object on standard output, for machines
     #[arg(long, global = true, help_heading = ALL)]
     pub(crate) json: bool,
-    /// Print neither progress nor notes
+    /// Print what was asked for and errors alone: no progress, notes and accounts of what was done
     #[arg(long, short = 'q', global = true, help_heading = ALL)]
     pub(crate) quiet: bool,
     /// Print what the engine does to standard error: error, warn, info, debug or trace, for all or
@@ -168,6 +168,61 @@ pub(crate) enum Command {
     /// Print the manual page, or write those of all commands
     #[command(after_help = MAN_HELP)]
     Man(ManArgs),
+}
+
+impl Command {
+    /// Whether the command's report is an account of what it has done, and not what was asked for. `--quiet` prints no
+    /// accounts.
+    pub(crate) const fn gives_account(&self) -> bool {
+        match self {
+            Self::Init(_)
+            | Self::Import(_)
+            | Self::Export(_)
+            | Self::Unwind(_)
+            | Self::SetHead(_)
+            | Self::History(HistoryCommand::Build(_))
+            | Self::Index(IndexCommand::Build(_))
+            | Self::Workload(_) => true,
+            Self::Db(command) => match command {
+                DbCommand::Backup(_) | DbCommand::Load(_) | DbCommand::Dump(_) => true,
+                DbCommand::Repair(args) => !args.dry_run,
+                DbCommand::Stats(_)
+                | DbCommand::Branches(_)
+                | DbCommand::Check(_)
+                | DbCommand::Inspect(_) => false,
+            },
+            Self::Kv(command) => match command {
+                KvCommand::Init(_)
+                | KvCommand::Put(_)
+                | KvCommand::Delete(_)
+                | KvCommand::Rollback(_)
+                | KvCommand::Load(_) => true,
+                KvCommand::Get(_)
+                | KvCommand::List(_)
+                | KvCommand::Prove(_)
+                | KvCommand::Verify(_)
+                | KvCommand::Root(_) => false,
+            },
+            Self::Get(_)
+            | Self::Block(_)
+            | Self::Tx(_)
+            | Self::Logs(_)
+            | Self::Receipts(_)
+            | Self::Diff(_)
+            | Self::Bal(_)
+            | Self::Prove(_)
+            | Self::Verify(_)
+            | Self::ProveRange(_)
+            | Self::VerifyRange(_)
+            | Self::Witness(_)
+            | Self::Stateless(_)
+            | Self::Index(IndexCommand::Check(_))
+            | Self::Demo(_)
+            | Self::Config
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+        }
+    }
 }
 
 impl Args {

@@ -19,11 +19,12 @@ With --json: blocks, transactions, gas, seconds, skipped, executor (the one that
 (blocks with access lists), applied (blocks not executed), parallel
 (transactions executed in parallel), again (transactions executed again in sequence), head_number,
 head_hash, state_root, timings (seconds spent in each stage; stages run concurrently), counters,
-index_error and preimages_error (why what follows the chain does not follow it any more).";
+history_error, index_error and preimages_error (why what follows the chain does not follow it any
+more; the exit code is 1 then).";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
-    /// Files of blocks, in order
+    /// Files of blocks, in order. Of a directory, its files of blocks in the order of their names
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Create the database from this genesis file if there is none; otherwise check that the

@@ -9,7 +9,7 @@ pub use loaded::Loaded;
 
 use crate::db::leftovers::{refuse_database, remove_unfinished};
 use crate::{
-    db::{assemble, handle::Db},
+    db::{assemble, handle::Db, held},
     options::{LeafKind, Options},
     values::{LongValues, check_length, is_long},
 };
@@ -19,7 +19,7 @@ use cambium_primitives::{Account, EntryValue, StoredValue};
 use cambium_snapshot::{
     Counters, IndexWriter, LeafBuckets, LoadProgress, PartCache, RootLoader, StateError,
 };
-use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError, lock_data_dir};
+use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError};
 use std::sync::Arc;
 
 /// Collects the accounts of a database's first block, in any order, and builds its state.
@@ -60,7 +60,7 @@ impl Loader {
     pub fn new(disk: Arc<dyn Disk>, options: Options) -> Result<Self, StateError> {
         options.check()?;
         disk.create_dir("").map_err(StoreError::from)?;
-        let lock = lock_data_dir(&*disk)?;
+        let lock = held::lock(&*disk)?;
         refuse_database(&disk)?;
         remove_unfinished(&*disk).map_err(StoreError::from)?;
         let salt = Manifest::new_salt();
