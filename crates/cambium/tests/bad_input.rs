@@ -319,9 +319,13 @@ fn files_that_are_cut_or_corrupt_are_named_with_the_place() {
     fixture
         .import(&fixture.path("missing.rlp"))
         .fails(1, &["missing.rlp"]);
+    // Of a directory, each file counts that may be one of blocks.
+    let dir = fixture.path("files");
+    fs::create_dir(&dir).unwrap();
+    fs::copy(&huge, dir.join("huge.rlp")).unwrap();
     fixture
-        .import(fixture.dir.path())
-        .fails(1, &["can't be opened"]);
+        .import(&dir)
+        .fails(3, &["huge.rlp", "over the limit of"]);
     goes_on(&fixture);
 }
 

@@ -218,8 +218,11 @@ fn in_directories(given: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>, Failu
                 continue;
             }
             match files::first_block(&path) {
-                Ok(()) => found.push(path),
-                Err(error) => out.note(format_args!("skipped: {error}")),
+                Err(error @ FileError::OtherContent { .. }) => {
+                    out.note(format_args!("skipped: {error}"));
+                }
+                // Importing it says what is wrong with it.
+                Ok(()) | Err(_) => found.push(path),
             }
         }
         if found.len() == before {
