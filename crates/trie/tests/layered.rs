@@ -5,10 +5,11 @@ mod common;
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_trie::{HashBuilder, Nibbles};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{
-    Alone, EMPTY_ROOT, LayeredProof, LayeredProofError, LayeredProver, NoResolve, ProofTargets,
-    UpperReverts, UpperTrie, layered_root, net_changes,
+    Alone, Batch, EMPTY_ROOT, LayeredProof, LayeredProofError, LayeredProver, LayeredRoots,
+    NoResolve, PartialTrie, ProofTargets, UpperReverts, UpperTrie, commit, layered_root,
+    net_changes,
 };
 use common::{Model, Random, Slots, account_rlp, steps, storage_root, trie_of};
 use std::collections::BTreeMap;
@@ -677,4 +678,67 @@ fn random_bytes_are_no_proof_and_make_no_panic() {
         assert!(proof.verify(B256::ZERO, &targets).is_err());
     }
     assert!(storage_root(&Slots::new()) == EMPTY_ROOT);
+}
+
+/// "What a part lacks is an error and never an absence": a slot that is set is in the delta, and the account's fields
+/// are in a trie below, of which the parts have the hash alone.
+#[test]
+fn an_account_whose_fields_are_not_shown_is_not_without_slots() {
+    let path = B256::repeat_byte(0xac);
+    let (old, new) = (B256::repeat_byte(1), B256::repeat_byte(2));
+    let put = |wei: u64| {
+        AccountUpdate::Put(Account {
+            balance: U256::from(wei),
+            ..Account::default()
+        })
+    };
+    let diff = |account, wipe, slots: &[(B256, u64)]| {
+        let slots = slots
+            .iter()
+            .map(|(slot, value)| (*slot, U256::from(*value)));
+        let slots = slots.collect();
+        Changes::new(vec![AccountDiff {
+            path,
+            account,
+            wipe,
+            slots,
+        }])
+    };
+    let mut snapshot = PartialTrie::new(Path::EMPTY);
+    let first = diff(put(5), false, &[(old, 1)]);
+    snapshot.apply(first.accounts(), &mut NoResolve).unwrap();
+    commit(&mut [&mut snapshot], &mut Batch::new());
+    // The balance changes; then all slots are removed and another one is set.
+    let paid = net_changes(&diff(put(6), false, &[]), &diff(put(5), false, &[])).unwrap();
+    let mut intermediate = UpperTrie::new();
+    intermediate.apply(&paid).unwrap();
+    let wiped = diff(put(6), true, &[(new, 57)]);
+    let wiped = net_changes(&wiped, &diff(put(6), true, &[(old, 1)])).unwrap();
+    let mut delta = UpperTrie::new();
+    delta.apply(&wiped).unwrap();
+    let roots = LayeredRoots {
+        delta: hash(&mut delta),
+        intermediate: hash(&mut intermediate),
+        snapshot: snapshot.state_root().unwrap(),
+    };
+
+    let targets = ProofTargets::new(vec![(path, vec![new])]);
+    let prover = LayeredProver::for_witness(&mut delta, &mut intermediate, &targets, &[]);
+    let part = snapshot.extract(&prover.snapshot_targets(), &mut NoResolve);
+    let parts = prover.finish(&part.unwrap()).parts(roots.root()).unwrap();
+    assert_eq!(parts.has_storage(&path), Ok(true));
+
+    // The same delta, with the other two tries by their hashes: each is a byte 4 and the hash.
+    let (none, empty) = (PartialTrie::new(Path::EMPTY), &mut UpperTrie::new());
+    let prover = LayeredProver::for_witness(&mut delta, empty, &targets, &[]);
+    let alone = prover.finish(&none).bytes;
+    let mut bytes = alone[..alone.len() - 2].to_vec();
+    for root in [roots.intermediate, roots.snapshot] {
+        bytes.push(4);
+        bytes.extend(root);
+    }
+    let bytes = bytes.into();
+    let parts = LayeredProof { bytes }.parts(roots.root()).unwrap();
+    assert!(parts.slot(&path, &new).is_err());
+    assert!(parts.has_storage(&path).is_err());
 }

@@ -149,12 +149,15 @@ impl LayeredParts {
                 first_gap.get_or_insert(hidden(SNAPSHOT, 64));
             }
         }
-        // One that something unseen above may void shows nothing.
-        let is_set = |slot: &B256| self.slot(path, slot).is_ok_and(|value| !value.is_zero());
-        match visible.iter().any(is_set) {
-            true => Ok(true),
-            false => first_gap.map_or(Ok(false), Err),
+        for slot in &visible {
+            match self.slot(path, slot) {
+                Ok(value) if !value.is_zero() => return Ok(true),
+                Ok(_) => {}
+                // The account itself, or what may void the slot above it, is not in the parts.
+                Err(gap) => _ = first_gap.get_or_insert(gap),
+            }
         }
+        first_gap.map_or(Ok(false), Err)
     }
 
     /// Returns the net changes of a block: see [`net_changes`].
