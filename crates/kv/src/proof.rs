@@ -14,7 +14,7 @@ use cambium_state::{StateError, View};
 use cambium_trie::{
     Commitment, EMPTY_ROOT, EntryProof, EntryProofError, EntryWrite, LayeredCommit, LeafRange,
     Missing, NoResolve, ProofTargets, ProvedLayeredUpdate, ProvedUpdate, TrieError, UpdateError,
-    ValueCommitment, verify_entries, verify_entry_range, verify_entry_update,
+    ValueCommitment, verify_entries, verify_entry_range_up_to, verify_entry_update,
     verify_layered_update,
 };
 use std::{
@@ -126,7 +126,8 @@ pub fn verify_range(
     if let Some(next) = proved.next.filter(|next| *next <= last) {
         return Err(VerifyError::WrongNext { next, last });
     }
-    let found = verify_entry_range(root, commitment, &proved.proof, first, last)?;
+    let claimed = proved.entries.len();
+    let found = verify_entry_range_up_to(root, commitment, &proved.proof, first, last, claimed)?;
     if found.len() != proved.entries.len() {
         let (proved, claimed) = (found.len(), proved.entries.len());
         return Err(VerifyError::OtherCount { proved, claimed });

@@ -99,7 +99,8 @@ pub use commitment::{Commitment, CommitmentName};
 pub use entry_proof::{
     ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, LayeredCommit,
     LayeredEntryProof, LayeredEntryProver, ProvedLayeredUpdate, ProvedRange, ProvedUpdate,
-    verify_entries, verify_entry_range, verify_entry_update, verify_layered_update,
+    verify_entries, verify_entry_range, verify_entry_range_up_to, verify_entry_update,
+    verify_layered_update,
 };
 pub use error::{Mismatch, Missing, TrieError, UpdateError};
 pub use extract::ProofTargets;
@@ -126,4 +127,4 @@ pub use upper::{
     LayeredUpdateError, UpperReverts, UpperTrie, layered_root, net_changes,
 };
 pub use value_commitment::ValueCommitment;
-pub use witness::{Witness, WitnessError};
+pub use witness::{UnfoldError, Unfolder, Witness, WitnessError, WitnessNodes};

@@ -1,11 +1,11 @@
 //! Proofs of many leaves at once: the nodes on the paths to all of them, without repetition.
 
 use crate::{
-    error::UpdateError,
+    error::{Missing, UpdateError},
     extract::ProofTargets,
-    partial::{Lookup, PartialTrie},
+    partial::PartialTrie,
     resolve::Resolve,
-    witness::WitnessError,
+    witness::{UnfoldError, WitnessError, WitnessNodes},
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes, U256};
@@ -83,15 +83,22 @@ impl MultiProof {
         root: B256,
         keys: &ProofTargets,
     ) -> Result<Vec<ProvedAccount>, MultiProofError> {
-        let (mut trie, surplus) = PartialTrie::from_witness(root, &self.nodes)?;
+        let nodes = WitnessNodes::new(root, &self.nodes)?;
+        let surplus = nodes.unused();
         if surplus > 0 {
             return Err(MultiProofError::Surplus { surplus });
         }
         let accounts = keys.accounts().iter();
-        let proved = accounts.map(|(path, slots)| proved(&trie, path, slots));
+        let proved = accounts.map(|(path, slots)| proved(&nodes, path, slots));
         let proved = proved.collect::<Result<Vec<_>, _>>()?;
-        let needed = trie.extract(keys, &mut crate::NoResolve);
-        let needed = needed.map_or(0, |needed| needed.witness_nodes().len());
+        let slots = keys.accounts().iter().map(|(_, slots)| slots.len());
+        let mut unfolder = nodes.unfolder(keys.accounts().len() + slots.sum::<usize>());
+        let needed = match nodes.trie().extract(keys, &mut unfolder) {
+            Ok(needed) => needed.witness_nodes().len(),
+            Err(UpdateError::Resolve(UnfoldError::Witness(error))) => return Err(error.into()),
+            // Everything on the paths is there.
+            Err(_) => 0,
+        };
         match self.nodes.len() - needed {
             0 => Ok(proved),
             surplus => Err(MultiProofError::Surplus { surplus }),
@@ -100,27 +107,25 @@ impl MultiProof {
 }
 
 fn proved(
-    trie: &PartialTrie,
+    nodes: &WitnessNodes,
     account: &B256,
     slots: &[B256],
 ) -> Result<ProvedAccount, MultiProofError> {
-    let read = |path: Path| match trie.lookup(&path) {
-        Lookup::Stub { depth, .. } => Err(MultiProofError::Incomplete { path, depth }),
-        found => Ok(found),
+    let incomplete = |path: Path| {
+        move |missing: Missing| MultiProofError::Incomplete {
+            path,
+            depth: missing.path.len(),
+        }
     };
-    let fields = match read(Path::account(account))? {
-        Lookup::Account(account) => Some(account),
-        _ => None,
-    };
-    let slots = slots
-        .iter()
-        .map(|slot| match read(Path::slot(account, slot))? {
-            Lookup::Slot(value) => Ok((*slot, value)),
-            _ => Ok((*slot, U256::ZERO)),
-        });
+    let fields = nodes.account(account);
+    let slots = slots.iter().map(|slot| {
+        let value = nodes.slot(account, slot);
+        let value = value.map_err(incomplete(Path::slot(account, slot)))?;
+        Ok((*slot, value))
+    });
     Ok(ProvedAccount {
         path: *account,
-        account: fields,
+        account: fields.map_err(incomplete(Path::account(account)))?,
         slots: slots.collect::<Result<_, MultiProofError>>()?,
     })
 }

@@ -61,7 +61,7 @@ impl LeafRange {
     }
 
     /// Whether it has leaves below a path.
-    fn reaches(&self, path: &Path) -> bool {
+    pub(crate) fn reaches(&self, path: &Path) -> bool {
         let (first, last) = (self.path(&self.first), self.path(&self.last));
         (first.prefix(path.len())..=last.prefix(path.len())).contains(path)
     }

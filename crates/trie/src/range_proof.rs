@@ -3,9 +3,8 @@
 use crate::{
     error::Missing,
     graft::LeafValue,
-    partial::PartialTrie,
     range::{ExtractedRange, LeafRange, successor},
-    witness::WitnessError,
+    witness::{WitnessError, WitnessNodes},
 };
 use alloc::vec::Vec;
 use alloy_primitives::{Address, B256, Bytes, U256};
@@ -30,6 +29,9 @@ pub struct RangeProof {
     pub nodes: Vec<Bytes>,
 }
 
+/// Maximum number of leaves of a range, unless the proof has as many nodes or the verifier says otherwise.
+const LEAVES_MAX: usize = 1 << 20;
+
 /// What a [`RangeProof`] proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedPage<T> {
@@ -48,6 +50,14 @@ pub enum RangeProofError {
     /// The nodes leave out a part of the range.
     #[error(transparent)]
     Missing(Missing),
+    /// The range has more leaves than the verifier accepts.
+    #[error(
+        "the range has more than {leaves_max} accounts or slots, which is the verifier's limit"
+    )]
+    TooMany {
+        /// Maximum number of leaves.
+        leaves_max: usize,
+    },
     /// The range ends before it begins.
     #[error("it ends before it begins: its first path is {first}, its last {last}")]
     Empty {
@@ -196,17 +206,31 @@ impl RangeProof {
     ///
     /// # Errors
     ///
-    /// If a node is malformed, if nodes of the range are missing, or if the range ends before it begins.
+    /// If a node is malformed, if nodes of the range are missing, if the range ends before it begins, or if it has over
+    /// a million leaves and far more than nodes: [`Self::verify_up_to`] has another limit.
     pub fn verify(&self, root: B256) -> Result<(Vec<(B256, LeafValue)>, usize), RangeProofError> {
+        self.verify_up_to(root, LEAVES_MAX.max(2 * self.nodes.len()))
+    }
+
+    /// As [`Self::verify`], for a range of at most `leaves_max` leaves. Equal accounts and slots have equal nodes, which
+    /// a proof lists once, so that a small proof may be of many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verify`], and [`RangeProofError::TooMany`] if there are more.
+    pub fn verify_up_to(
+        &self,
+        root: B256,
+        leaves_max: usize,
+    ) -> Result<(Vec<(B256, LeafValue)>, usize), RangeProofError> {
         let (first, last) = (self.first, self.last);
         if first > last {
             return Err(RangeProofError::Empty { first, last });
         }
-        let (trie, unused) =
-            PartialTrie::from_witness(root, &self.nodes).map_err(RangeProofError::Nodes)?;
-        let leaves = trie
-            .leaves(&self.range())
-            .map_err(RangeProofError::Missing)?;
-        Ok((leaves, unused))
+        let nodes = WitnessNodes::new(root, &self.nodes).map_err(RangeProofError::Nodes)?;
+        let leaves = nodes.leaves(&self.range(), leaves_max);
+        let leaves = leaves.map_err(RangeProofError::Missing)?;
+        let leaves = leaves.ok_or(RangeProofError::TooMany { leaves_max })?;
+        Ok((leaves, nodes.unused()))
     }
 }

@@ -67,6 +67,7 @@ impl BlockWitness {
         let root = self.root_after(rules, &mut state.tries, &header, &outcome.changes);
         let (state_root, snapshot_root) = root.map_err(|fault| match fault {
             RootFault::Gap(gap) => StatelessError::Lacks(gap),
+            RootFault::Witness(error) => StatelessError::State(error),
             RootFault::Trie(error) => invalid(BlockFault::Execution(error.to_string())),
         })?;
         verify_state_root(&header, state_root).map_err(|error| invalid(error.into()))?;

@@ -10,11 +10,11 @@ use alloy_primitives::{
     map::{HashMap, HashSet},
 };
 use cambium_evm::{StateRead, account_info};
-use cambium_primitives::{BlockNumber, Changes, Path};
+use cambium_primitives::{BlockNumber, Changes};
 use cambium_state::bytecode;
 use cambium_trie::{
-    Alone, EMPTY_ROOT, LayeredParts, LayeredProof, LayeredRoots, LayeredUpdateError, Lookup,
-    Missing, NoResolve, PartialTrie, Stub, TrieError, UpdateError, UpperTrie, commit,
+    Alone, EMPTY_ROOT, LayeredParts, LayeredProof, LayeredRoots, LayeredUpdateError, TrieError,
+    UnfoldError, UpdateError, UpperTrie, WitnessError, WitnessNodes, commit,
 };
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -26,6 +26,8 @@ use std::{
 pub(super) enum RootFault {
     /// The witness lacks something.
     Gap(WitnessGap),
+    /// The witness unfolds to far more nodes than it has.
+    Witness(WitnessError),
     /// The changes don't fit the state.
     Trie(TrieError),
 }
@@ -41,7 +43,7 @@ impl From<LayeredUpdateError> for RootFault {
 
 /// The state trie, or the three tries of the commitment `layered`, as far as a witness has them.
 pub(super) enum WitnessTries {
-    Mpt(Box<PartialTrie>),
+    Mpt(WitnessNodes),
     Layered(Box<LayeredParts>),
 }
 
@@ -54,8 +56,9 @@ impl BlockWitness {
     ) -> Result<(WitnessTries, usize), StatelessError> {
         match (&self.layered, rules.merge_interval) {
             (None, None) => {
-                let (trie, unused) = PartialTrie::from_witness(root, &self.witness.state)?;
-                Ok((WitnessTries::Mpt(Box::new(trie)), unused))
+                let nodes = WitnessNodes::new(root, &self.witness.state)?;
+                let unused = nodes.unused();
+                Ok((WitnessTries::Mpt(nodes), unused))
             }
             (Some(layered), Some(_)) => {
                 let bytes = layered.tries.clone();
@@ -86,13 +89,18 @@ impl BlockWitness {
         changes: &Changes,
     ) -> Result<(B256, Option<B256>), RootFault> {
         let parts = match tries {
-            WitnessTries::Mpt(trie) => {
-                let applied = trie.apply(changes.accounts(), &mut NoResolve);
+            WitnessTries::Mpt(nodes) => {
+                let (accounts, slots) = changes.counts();
+                let mut trie = nodes.trie();
+                let applied = trie.apply(changes.accounts(), &mut nodes.unfolder(accounts + slots));
                 applied.map_err(|error| match error {
-                    UpdateError::Resolve(missing) => RootFault::Gap(missing.into()),
+                    UpdateError::Resolve(UnfoldError::Missing(missing)) => {
+                        RootFault::Gap(missing.into())
+                    }
+                    UpdateError::Resolve(UnfoldError::Witness(error)) => RootFault::Witness(error),
                     UpdateError::Trie(error) => RootFault::Trie(error),
                 })?;
-                commit(&mut [&mut **trie], &mut Default::default());
+                commit(&mut [&mut trie], &mut Default::default());
                 return Ok((trie.state_root().unwrap_or_default(), None));
             }
             WitnessTries::Layered(parts) => parts,
@@ -180,29 +188,16 @@ impl WitnessState {
     }
 }
 
-fn missing(stub: &Stub, path: &Path, depth: usize) -> WitnessGap {
-    Missing {
-        path: path.prefix(depth),
-        node: stub.node,
-    }
-    .into()
-}
-
 impl DatabaseRef for WitnessState {
     type Error = WitnessGap;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, WitnessGap> {
-        let hash = keccak256(address);
-        let path = Path::account(&hash);
-        let trie = match &self.tries {
-            WitnessTries::Mpt(trie) => trie,
-            WitnessTries::Layered(parts) => return Ok(parts.account(&hash)?.map(account_info)),
+        let path = keccak256(address);
+        let account = match &self.tries {
+            WitnessTries::Mpt(nodes) => nodes.account(&path)?,
+            WitnessTries::Layered(parts) => parts.account(&path)?,
         };
-        match trie.lookup(&path) {
-            Lookup::Account(account) => Ok(Some(account_info(account))),
-            Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
-            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(None),
-        }
+        Ok(account.map(account_info))
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, WitnessGap> {
@@ -216,16 +211,10 @@ impl DatabaseRef for WitnessState {
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, WitnessGap> {
         let (account, slot) = (keccak256(address), keccak256(index.to_be_bytes::<32>()));
-        let path = Path::slot(&account, &slot);
-        let trie = match &self.tries {
-            WitnessTries::Mpt(trie) => trie,
-            WitnessTries::Layered(parts) => return Ok(parts.slot(&account, &slot)?),
-        };
-        match trie.lookup(&path) {
-            Lookup::Slot(value) => Ok(value),
-            Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
-            Lookup::Absent | Lookup::Account(_) | Lookup::Entry(_) => Ok(U256::ZERO),
-        }
+        Ok(match &self.tries {
+            WitnessTries::Mpt(nodes) => nodes.slot(&account, &slot)?,
+            WitnessTries::Layered(parts) => parts.slot(&account, &slot)?,
+        })
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, WitnessGap> {
@@ -239,16 +228,10 @@ impl DatabaseRef for WitnessState {
 
 impl StateRead for WitnessState {
     fn has_storage(&self, address: Address) -> Result<bool, WitnessGap> {
-        let hash = keccak256(address);
-        let account = Path::account(&hash);
-        let trie = match &self.tries {
-            WitnessTries::Mpt(trie) => trie,
-            WitnessTries::Layered(parts) => return Ok(parts.has_storage(&hash)?),
-        };
-        match trie.lookup(&account) {
-            Lookup::Stub { stub, depth } => Err(missing(stub, &account, depth)),
-            Lookup::Account(_) => Ok(trie.find(&account).is_some()),
-            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(false),
-        }
+        let path = keccak256(address);
+        Ok(match &self.tries {
+            WitnessTries::Mpt(nodes) => nodes.has_storage(&path)?,
+            WitnessTries::Layered(parts) => parts.has_storage(&path)?,
+        })
     }
 }

@@ -27,5 +27,6 @@ pub use layered_update::{LayeredCommit, ProvedLayeredUpdate, verify_layered_upda
 pub use proof::{ENTRY_PROOF_BYTES_MAX, EntryProof, LayeredEntryProof};
 pub use prove::ProvedRange;
 pub use verify::{
-    EntryWrite, ProvedUpdate, verify_entries, verify_entry_range, verify_entry_update,
+    EntryWrite, ProvedUpdate, verify_entries, verify_entry_range, verify_entry_range_up_to,
+    verify_entry_update,
 };

@@ -144,6 +144,9 @@ impl EntryProof {
     }
 }
 
+/// Least number of bytes of a node that its parent refers to by its hash.
+const MIN_NODE_BYTES: usize = 32;
+
 fn encode_nodes(proof: &MultiProof, out: &mut Vec<u8>) {
     put_varint(out, proof.nodes.len() as u64);
     for node in &proof.nodes {
@@ -152,21 +155,26 @@ fn encode_nodes(proof: &MultiProof, out: &mut Vec<u8>) {
     }
 }
 
+/// Reads nodes. They are checked in groups, so that the memory for the nodes after a wrong one is not taken.
 fn decode_nodes(reader: &mut Reader<'_>) -> Result<Vec<Bytes>, DecodeError> {
     let count = reader.count(2)?;
-    let mut nodes = Vec::with_capacity(count);
-    for _ in 0..count {
-        let len = reader.count(1)?;
-        if len == 0 {
-            return Err(reader.error("a node without bytes"));
-        }
-        nodes.push(Bytes::copy_from_slice(reader.take(len)?));
-    }
-    let (mut batch, mut before) = (Batch::new(), None);
-    for group in nodes.chunks(BATCH_NODES) {
+    // A node of under 32 bytes is a part of its parent, unless it is the root.
+    let mut nodes = Vec::with_capacity(count.min(reader.remaining() / (MIN_NODE_BYTES + 1) + 1));
+    let (mut batch, mut before, mut short) = (Batch::new(), None, 0);
+    while nodes.len() < count {
         batch.clear();
-        for node in group {
+        for _ in nodes.len()..count.min(nodes.len() + BATCH_NODES) {
+            let len = reader.count(1)?;
+            if len == 0 {
+                return Err(reader.error("a node without bytes"));
+            }
+            short += usize::from(len < MIN_NODE_BYTES);
+            if short > 1 {
+                return Err(reader.error("a node that is a part of its parent"));
+            }
+            let node = reader.take(len)?;
             batch.push(node);
+            nodes.push(Bytes::copy_from_slice(node));
         }
         for hash in batch.run() {
             if before >= Some(*hash) {

@@ -97,19 +97,37 @@ pub fn verify_entry_range(
     first: B256,
     last: B256,
 ) -> Result<Vec<(B256, ValueCommitment)>, EntryProofError> {
+    verify_entry_range_up_to(root, commitment, proof, first, last, 0)
+}
+
+/// As [`verify_entry_range`], where up to `entries` entries are expected. Equal entries have equal nodes, which a proof
+/// lists once: a small proof may be of many, and one that shows over a million nodes, and far more than it has, is refused
+/// unless so many entries are expected.
+///
+/// # Errors
+///
+/// As [`verify_entry_range`].
+pub fn verify_entry_range_up_to(
+    root: B256,
+    commitment: Commitment,
+    proof: &EntryProof,
+    first: B256,
+    last: B256,
+    entries: usize,
+) -> Result<Vec<(B256, ValueCommitment)>, EntryProofError> {
     if first > last {
         return Err(EntryProofError::Unsorted { key: last });
     }
     match (commitment, proof) {
         (Commitment::Mpt, EntryProof::Mpt(proof)) => {
-            let entries = Nodes::new(root, proof, Wanted::Range(&first, &last))?
+            let entries = Nodes::new(root, proof, Wanted::Range(&first, &last, entries))?
                 .read_range(first, last)?
                 .into_iter();
             let value = |(key, value): (B256, Option<_>)| Some((key, commitment_to(&value?)));
             Ok(entries.filter_map(value).collect())
         }
         (Commitment::Layered, EntryProof::Layered(proof)) => {
-            Layers::new(root, proof, Wanted::Range(&first, &last))?.read_range(first, last)
+            Layers::new(root, proof, Wanted::Range(&first, &last, entries))?.read_range(first, last)
         }
         (Commitment::Binary(hasher), EntryProof::Binary(proof)) => {
             let entries = proof.verify_range(root, hasher, first, last)?.into_iter();

@@ -1,10 +1,6 @@
-//! Witnesses: the nodes that a block's execution needs, from which its state transition is run
-//! again with no database.
-//!
-//! A witness lists the RLP of nodes in any order. The state root authenticates them: a node is used
-//! only where its parent, or the root, refers to its hash. Nodes that are missing stay blinded, and
-//! executing the block fails with "no node at path .." if it needs them.
+//! A trie with a node for each place of the nodes of a witness.
 
+use super::WitnessError;
 use crate::{
     arena::{Link, NodeId, nibble},
     extract::below,
@@ -14,58 +10,19 @@ use crate::{
         Child, Malformed, RawNode, decode_account, decode_entry, decode_slot, decode_upper_entry,
     },
 };
-use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes};
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use hashbrown::{HashMap, HashSet};
 
-/// Data to execute a block without a database, in the format of `debug_executionWitness`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Witness {
-    /// RLP of nodes of the account trie and of storage tries, in any order.
-    pub state: Vec<Bytes>,
-    /// Contract codes.
-    pub codes: Vec<Bytes>,
-    /// Unhashed addresses and slots that the block accesses. Informational: execution ignores them.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub keys: Vec<Bytes>,
-    /// RLP of headers, the oldest first: those of the ancestors down to the oldest that `BLOCKHASH` reads, and
-    /// that of the parent, which is the last.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub headers: Vec<Bytes>,
-}
-
-/// Error of [`PartialTrie::from_witness`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WitnessError {
-    /// A node is malformed.
-    #[error("the node {hash} at path {path}: {what}")]
-    Malformed {
-        /// Hash of the node, or of the node that contains it if it is inlined.
-        hash: B256,
-        /// Path of the node.
-        path: Path,
-        /// What is wrong with the node, in words.
-        what: &'static str,
-    },
-    /// The trie would be far larger than the witness, since nodes refer to the same nodes
-    /// repeatedly.
-    #[error("the nodes unfold to a trie of over {nodes_max} nodes")]
-    TooBig {
-        /// Maximum number of nodes.
-        nodes_max: usize,
-    },
-}
-
-/// Limit of the number of nodes in the trie: this many, plus [`UNFOLDED_MAX_EACH`] for each node
-/// listed, plus [`UNFOLDED_MAX_A_KEY`] for each key that is asked for. A listed node may occur repeatedly,
-/// since accounts with equal storage share its nodes.
-const UNFOLDED_MAX: usize = 1 << 20;
-const UNFOLDED_MAX_EACH: usize = 16;
-/// A way to a key has 64 nodes with 16 children at most.
-const UNFOLDED_MAX_A_KEY: usize = 1024;
+/// Limit of the number of nodes in the trie, blinded ones included: this many, plus [`UNFOLDED_MAX_EACH`] for each
+/// listed node that is reached, plus [`UNFOLDED_MAX_A_LEAF`] for each leaf that is asked for. A listed node may occur
+/// repeatedly, since accounts with equal storage share its nodes.
+pub(super) const UNFOLDED_MAX: usize = 1 << 20;
+/// A node has 16 children at most, of which inlined ones have a few nodes of their own.
+const UNFOLDED_MAX_EACH: usize = 32;
+/// A path to a leaf has 64 nodes with 16 children at most.
+const UNFOLDED_MAX_A_LEAF: usize = 1024;
 
 /// Which leaves are looked for below a node. Nodes that are on no way to them, nor children of a node that
 /// is, stay blinded.
@@ -75,15 +32,16 @@ pub(crate) enum Wanted<'a> {
     All,
     /// Those of sorted keys; none if there are no keys.
     Keys(&'a [B256]),
-    /// Those from one key to another, both included.
-    Range(&'a B256, &'a B256),
+    /// Those from one key to another, both included, of which so many are expected at most.
+    Range(&'a B256, &'a B256, usize),
 }
 
 impl Wanted<'_> {
-    fn keys(self) -> usize {
+    fn leaves(self) -> usize {
         match self {
-            Self::All | Self::Range(..) => 0,
+            Self::All => 0,
             Self::Keys(keys) => keys.len(),
+            Self::Range(_, _, leaves) => leaves,
         }
     }
 
@@ -98,7 +56,7 @@ impl Wanted<'_> {
         match self {
             Self::All => self,
             Self::Keys(keys) => Self::Keys(below(keys, &key, end)),
-            Self::Range(first, last) => {
+            Self::Range(first, last, _) => {
                 let path = || (0..end).map(|at| nibble(&key, at));
                 let starts = (0..end).map(|at| nibble(&first.0, at)).le(path());
                 let ends = path().le((0..end).map(|at| nibble(&last.0, at)));
@@ -164,69 +122,17 @@ impl PartialTrie {
         if root == EMPTY_ROOT {
             return Ok((trie, nodes.len()));
         }
-        let nodes_max =
-            UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len() + UNFOLDED_MAX_A_KEY * wanted.keys();
-        let mut unfold = Unfold {
-            nodes: by_hash(nodes),
-            reached: HashSet::new(),
-            nodes_left: nodes_max,
-            within: root,
-            leaves,
-        };
+        let nodes_by_hash = by_hash(nodes);
+        let mut unfold = Unfold::new(&nodes_by_hash, leaves, wanted.leaves());
+        unfold.within = root;
         let child = Child::Hash(root);
-        trie.root = unfold
-            .child(&mut trie, child, &Path::EMPTY, false, wanted)
-            .map_err(|fault| match fault {
-                Fault::TooBig => WitnessError::TooBig { nodes_max },
-                Fault::Malformed(path, what) => WitnessError::Malformed {
-                    hash: unfold.within,
-                    path,
-                    what,
-                },
-            })?;
+        let unfolded = unfold.child(&mut trie, child, &Path::EMPTY, false, wanted);
+        trie.root = unfolded.map_err(|fault| unfold.error(fault))?;
         Ok((trie, nodes.len() - unfold.reached.len()))
-    }
-
-    /// Returns the RLP of every expanded node once, sorted by hash. Inlined nodes are part of their
-    /// parents. All nodes must be hashed, as in a trie from [`Self::extract`].
-    pub fn witness_nodes(&self) -> Vec<Bytes> {
-        let (nodes, _) = self.counts();
-        let mut nodes = Vec::with_capacity(nodes);
-        let mut listed = HashSet::with_capacity(nodes.capacity());
-        self.list_nodes(self.root, true, &mut listed, &mut nodes, &mut Vec::new());
-        nodes.sort_unstable();
-        nodes.into_iter().map(|(_, rlp)| rlp).collect()
-    }
-
-    fn list_nodes(
-        &self,
-        link: Link,
-        is_root: bool,
-        listed: &mut HashSet<B256>,
-        nodes: &mut Vec<(B256, Bytes)>,
-        rlp: &mut Vec<u8>,
-    ) {
-        if link.is_empty() || link.is_stub() {
-            return;
-        }
-        let memo = self.arena.cached_ref(link);
-        debug_assert!(memo.known().is_some(), "{link:?} is not hashed");
-        if is_root || !memo.is_inline() {
-            let hash = memo.root_hash();
-            if listed.insert(hash) {
-                rlp.clear();
-                self.encode_node(link, rlp);
-                nodes.push((hash, Bytes::copy_from_slice(rlp)));
-            }
-        }
-        let child_is_root = matches!(link.id(), NodeId::Account(_));
-        for child in self.children(link) {
-            self.list_nodes(child, child_is_root, listed, nodes, rlp);
-        }
     }
 }
 
-fn by_hash(nodes: &[Bytes]) -> HashMap<B256, &Bytes> {
+pub(super) fn by_hash(nodes: &[Bytes]) -> HashMap<B256, Bytes> {
     let mut by_hash = HashMap::with_capacity(nodes.len());
     let mut batch = Batch::new();
     for group in nodes.chunks(512) {
@@ -234,35 +140,91 @@ fn by_hash(nodes: &[Bytes]) -> HashMap<B256, &Bytes> {
         for node in group {
             batch.push(node);
         }
-        by_hash.extend(batch.run().iter().copied().zip(group));
+        by_hash.extend(batch.run().iter().copied().zip(group.iter().cloned()));
     }
     by_hash
 }
 
 /// What the leaves at 64 nibbles are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaves {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
     Accounts,
     Entries,
     UpperEntries,
 }
 
 /// Why building the trie stopped.
-enum Fault {
+pub(super) enum Fault {
     TooBig,
     Malformed(Path, Malformed),
 }
 
-struct Unfold<'a> {
-    nodes: HashMap<B256, &'a Bytes>,
+/// Unfolds nodes.
+pub(super) struct Unfold<'a> {
+    nodes: &'a HashMap<B256, Bytes>,
     reached: HashSet<B256>,
+    /// Number of nodes that the trie may have, without those for nodes that are reached.
+    nodes_max: usize,
     nodes_left: usize,
     /// The hash of the node being read.
     within: B256,
     leaves: Leaves,
 }
 
-impl Unfold<'_> {
+impl<'a> Unfold<'a> {
+    /// Unfolds to a trie in which `wanted` leaves are asked for.
+    pub(super) fn new(nodes: &'a HashMap<B256, Bytes>, leaves: Leaves, wanted: usize) -> Self {
+        let nodes_max = UNFOLDED_MAX.saturating_add(UNFOLDED_MAX_A_LEAF.saturating_mul(wanted));
+        Self {
+            nodes,
+            reached: HashSet::new(),
+            nodes_max,
+            nodes_left: nodes_max,
+            within: B256::ZERO,
+            leaves,
+        }
+    }
+
+    pub(super) fn error(&self, fault: Fault) -> WitnessError {
+        match fault {
+            Fault::TooBig => WitnessError::TooBig {
+                nodes_max: self.nodes_max + UNFOLDED_MAX_EACH * self.reached.len(),
+            },
+            Fault::Malformed(path, what) => WitnessError::Malformed {
+                hash: self.within,
+                path,
+                what,
+            },
+        }
+    }
+
+    fn count(&mut self) -> Result<(), Fault> {
+        self.nodes_left = self.nodes_left.checked_sub(1).ok_or(Fault::TooBig)?;
+        Ok(())
+    }
+
+    fn blinded(&mut self, trie: &mut PartialTrie, hash: B256) -> Result<Link, Fault> {
+        self.count()?;
+        Ok(trie.push_stub(Stub::bare(NodeRef::hash(hash))))
+    }
+
+    /// Adds the node with this hash, which sits at `at`, with blinded children. `None` if there is no such node.
+    pub(super) fn one(
+        &mut self,
+        trie: &mut PartialTrie,
+        hash: B256,
+        at: &Path,
+    ) -> Result<Option<Link>, Fault> {
+        if !self.nodes.contains_key(&hash) {
+            return Ok(None);
+        }
+        // A path of 64 nibbles is a storage root's.
+        let in_storage = at.len() >= ACCOUNT_NIBBLES;
+        let wanted = Wanted::Keys(&[]);
+        self.child(trie, Child::Hash(hash), at, in_storage, wanted)
+            .map(Some)
+    }
+
     /// Adds the subtrie that a parent refers to as `child` and that sits at `at`, with the leaves that are
     /// `wanted` there. Recursion is bounded by the path's 128 nibbles.
     fn child(
@@ -280,11 +242,14 @@ impl Unfold<'_> {
                 self.node(trie, rlp, memo, at, in_storage, wanted)
             }
             Child::Hash(hash) => {
-                let memo = NodeRef::hash(hash);
-                let Some(rlp) = self.nodes.get(&hash).copied() else {
-                    return Ok(trie.push_stub(Stub::bare(memo)));
+                let nodes = self.nodes;
+                let Some(rlp) = nodes.get(&hash) else {
+                    return self.blinded(trie, hash);
                 };
-                self.reached.insert(hash);
+                if self.reached.insert(hash) {
+                    self.nodes_left += UNFOLDED_MAX_EACH;
+                }
+                let memo = NodeRef::hash(hash);
                 let parent = core::mem::replace(&mut self.within, hash);
                 let link = self.node(trie, rlp, memo, at, in_storage, wanted)?;
                 self.within = parent;
@@ -306,7 +271,7 @@ impl Unfold<'_> {
     ) -> Result<Link, Fault> {
         match child {
             Child::Hash(hash) if wanted.is_nothing() && to.len() != ACCOUNT_NIBBLES => {
-                Ok(trie.push_stub(Stub::bare(NodeRef::hash(hash))))
+                self.blinded(trie, hash)
             }
             child => self.child(trie, child, to, in_storage, wanted.below(to)),
         }
@@ -321,7 +286,7 @@ impl Unfold<'_> {
         in_storage: bool,
         wanted: Wanted<'_>,
     ) -> Result<Link, Fault> {
-        self.nodes_left = self.nodes_left.checked_sub(1).ok_or(Fault::TooBig)?;
+        self.count()?;
         let malformed = |what| Fault::Malformed(*at, what);
         let left = if in_storage {
             2 * ACCOUNT_NIBBLES
