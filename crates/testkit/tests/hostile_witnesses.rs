@@ -16,6 +16,7 @@ use cambium_chain::{
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{Json, Watchdog, all_or, byte_changes, json_changes, mend_header, say};
+use cambium_trie::{NodeRef, encode_branch};
 use counting_allocator::most_during;
 use std::{
     fmt::Display,
@@ -618,4 +619,44 @@ fn a_root_node_that_never_was_is_refused_or_lacks_what_the_block_needs() {
         "root nodes that never were: {tried} tried, {held} do for the block"
     ));
     assert!(held > 0);
+}
+
+/// A witness whose state is a tower of branches, each sixteen times the one below it, under a parent of its own: the
+/// verifier does not know the parent.
+#[test]
+fn a_small_witness_takes_little_memory_whatever_its_nodes_refer_to() {
+    let _alone = ALONE.lock();
+    let honest = Honest::new();
+    for (levels, junk) in [(7, 0), (63, 0), (7, 100_000), (40, 100_000)] {
+        let (mut nodes, mut below) = (Vec::new(), B256::repeat_byte(7));
+        for _ in 0..levels {
+            let mut rlp = Vec::new();
+            encode_branch(&[Some(NodeRef::hash(below)); 16], &[], &mut rlp);
+            below = keccak256(&rlp);
+            nodes.push(Bytes::from(rlp));
+        }
+        nodes.extend((0..junk).map(|_| Bytes::new()));
+        let parent = alloy_rlp::encode(Header {
+            state_root: below,
+            ..honest.parent.clone()
+        });
+        let mut block: Block = alloy_rlp::decode_exact(&honest.witness.block[..]).unwrap();
+        block.header.parent_hash = keccak256(&parent);
+        let mut witness = honest.witness.clone();
+        witness.block = alloy_rlp::encode(&block).into();
+        witness.witness.headers = vec![parent.into()];
+        witness.witness.state = nodes;
+        let text = witness.to_json(WitnessForm::Own).to_string();
+        let rules = StatelessRules::of(honest.chain.spec());
+        let (refused, most) = most_during(|| {
+            let witness = BlockWitness::from_json(&text, None).unwrap();
+            witness.execute(&rules).unwrap_err()
+        });
+        assert!(matches!(refused, StatelessError::Lacks(_)), "{refused}");
+        say(&format!(
+            "{levels} levels, {junk} nodes beside them: {most} bytes of memory for {} of text",
+            text.len()
+        ));
+        assert!(most <= MEMORY_MAX + 40 * text.len(), "{most}");
+    }
 }

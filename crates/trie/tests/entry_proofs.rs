@@ -3,11 +3,12 @@
 
 mod common;
 
-use alloy_primitives::{B256, keccak256};
-use cambium_primitives::{AccountUpdate, Changes, Path};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue, Path};
 use cambium_trie::{
-    BinaryProof, Commitment, EntryProof, EntryWrite, LeafRange, MultiProof, NoResolve, PartialTrie,
-    ValueCommitment, verify_entries, verify_entry_range, verify_entry_update,
+    Batch, BinaryProof, Commitment, EntryProof, EntryWrite, LeafRange, MultiProof, NoResolve,
+    PartialTrie, ValueCommitment, commit, verify_entries, verify_entry_range,
+    verify_entry_range_up_to, verify_entry_update,
 };
 use common::{
     NodeByNode, Random,
@@ -849,4 +850,40 @@ fn noise_is_read_in_its_only_form_or_refused() {
         assert!(EntryProof::decode(&[&[2], &vec![byte; 100_000][..]].concat()).is_err());
     }
     println!("{read} proofs were read");
+}
+
+/// Equal entries have equal nodes: a proof of a million of them is of a few kilobytes, and holds for those who expect
+/// so many.
+#[test]
+fn a_range_of_equal_entries_is_proved_however_many_they_are() {
+    const BITS: usize = 20;
+    let put = |number: u64| AccountDiff {
+        path: B256::from(U256::from(number) << (256 - BITS)),
+        account: AccountUpdate::Entry(EntryValue::Inline(Bytes::from_static(b"1"))),
+        wipe: false,
+        slots: vec![],
+    };
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    for chunk in 0..16 {
+        let each = chunk << (BITS - 4)..(chunk + 1) << (BITS - 4);
+        let entries: Vec<_> = each.map(put).collect();
+        trie.apply(&entries, &mut NoResolve).unwrap();
+    }
+    commit(&mut [&mut trie], &mut Batch::new());
+    let root = trie.state_root().unwrap();
+    let (first, last) = (B256::ZERO, B256::repeat_byte(0xff));
+    let proved = trie.prove_entry_range(first, last, NonZeroUsize::MAX, &mut NoResolve);
+    let bytes = proved.unwrap().proof.encode();
+    assert!(bytes.len() < 10_000, "{}", bytes.len());
+    let proof = EntryProof::decode(&bytes).unwrap();
+    let unexpected = verify_entry_range(root, Commitment::Mpt, &proof, first, last).unwrap_err();
+    assert!(
+        unexpected.to_string().contains("the reader's limit"),
+        "{unexpected}"
+    );
+    let found = verify_entry_range_up_to(root, Commitment::Mpt, &proof, first, last, 1 << BITS);
+    let found = found.unwrap();
+    assert_eq!(found.len(), 1 << BITS);
+    let value = ValueCommitment::of(Commitment::Mpt, b"1");
+    assert!(found.iter().all(|(_, found)| *found == value));
 }

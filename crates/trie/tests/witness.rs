@@ -6,8 +6,9 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{
-    EMPTY_ROOT, Lookup, NoResolve, NodeRef, PartialTrie, ProofTargets, UpdateError, Witness,
-    WitnessError, commit, encode_branch, encode_leaf,
+    EMPTY_ROOT, LeafRange, LeafValue, Lookup, NoResolve, NodeRef, PartialTrie, ProofTargets,
+    UnfoldError, UpdateError, Witness, WitnessError, WitnessNodes, commit, encode_branch,
+    encode_leaf,
 };
 use common::{Model, NodeByNode, Random, root_stub, steps, trie_of};
 
@@ -37,6 +38,19 @@ fn changes_that_cannot_be_applied_have_no_witness() {
         let error = extracted.map(|_| ()).expect_err(what);
         assert!(matches!(error, UpdateError::Trie(_)), "{what}: {error}");
     }
+}
+
+/// The root after changes, by unfolding what they need.
+fn root_after(nodes: &WitnessNodes, changes: &[AccountDiff]) -> Result<B256, UnfoldError> {
+    let mut trie = nodes.trie();
+    let leaves = changes.iter().map(|change| 1 + change.slots.len());
+    match trie.apply(changes, &mut nodes.unfolder(leaves.sum())) {
+        Ok(()) => {}
+        Err(UpdateError::Resolve(error)) => return Err(error),
+        Err(UpdateError::Trie(error)) => panic!("{error}"),
+    }
+    commit(&mut [&mut trie], &mut Batch::new());
+    Ok(trie.state_root().expect("it is hashed"))
 }
 
 #[test]
@@ -91,6 +105,23 @@ fn a_witness_alone_gives_the_reads_and_the_root_after() {
                     );
                 }
             }
+            // The same from hash to hash.
+            let by_hash = WitnessNodes::new(root, &nodes).expect("true");
+            assert_eq!(by_hash.unused(), 0);
+            for (account, slots) in keys.accounts() {
+                let held = before.0.get(account);
+                assert_eq!(by_hash.account(account), Ok(held.map(|held| held.0)));
+                for slot in slots {
+                    let held = held.and_then(|(_, slots)| slots.get(slot).copied());
+                    assert_eq!(by_hash.slot(account, slot), Ok(held.unwrap_or_default()));
+                }
+            }
+            for change in changes.accounts() {
+                let held = before.0.get(&change.path);
+                let has = held.is_some_and(|(_, slots)| !slots.is_empty());
+                assert_eq!(by_hash.has_storage(&change.path), Ok(has));
+            }
+            assert_eq!(root_after(&by_hash, changes.accounts()), Ok(model.root()));
             witness
                 .apply(changes.accounts(), &mut NoResolve)
                 .expect("nothing else is needed");
@@ -101,13 +132,19 @@ fn a_witness_alone_gives_the_reads_and_the_root_after() {
             let without = random.below(nodes.len());
             let mut fewer = nodes.clone();
             fewer.remove(without);
+            let by_hash = WitnessNodes::new(root, &fewer).expect("still true");
+            let by_hash = root_after(&by_hash, changes.accounts());
             let (mut fewer, _) = PartialTrie::from_witness(root, &fewer).expect("still true");
             match fewer.apply(changes.accounts(), &mut NoResolve) {
-                Err(UpdateError::Resolve(_)) => not_enough += 1,
+                Err(UpdateError::Resolve(missing)) => {
+                    assert_eq!(by_hash, Err(UnfoldError::Missing(missing)));
+                    not_enough += 1;
+                }
                 Err(error) => panic!("{error}"),
                 Ok(()) => {
                     commit(&mut [&mut fewer], &mut Batch::new());
                     assert_eq!(fewer.state_root(), Some(model.root()));
+                    assert_eq!(by_hash, Ok(model.root()));
                 }
             }
             needed += nodes.len();
@@ -144,7 +181,10 @@ fn a_malformed_node_is_named() {
     let malformed = |rlp: Vec<u8>| {
         let hash = keccak256(&rlp);
         let nodes = [Bytes::from(rlp)];
-        match PartialTrie::from_witness(hash, &nodes) {
+        let unfolded = PartialTrie::from_witness(hash, &nodes).map(drop);
+        let linked = WitnessNodes::new(hash, &nodes).map(drop);
+        assert_eq!(unfolded, linked);
+        match unfolded {
             Err(WitnessError::Malformed {
                 hash: named, what, ..
             }) if named == hash => what,
@@ -193,6 +233,120 @@ fn nodes_that_unfold_without_end_are_refused() {
     let root = keccak256(nodes.last().expect("eleven"));
     let error = PartialTrie::from_witness(root, &nodes).unwrap_err();
     assert!(matches!(error, WitnessError::TooBig { .. }), "{error}");
+    // Nodes that belong to nothing raise no limit.
+    let junk = (0..100_000u32).map(|number| Bytes::from(number.to_be_bytes().to_vec()));
+    let mut with_junk = nodes.clone();
+    with_junk.extend(junk);
+    let again = PartialTrie::from_witness(root, &with_junk).unwrap_err();
+    assert_eq!(again, error);
+
+    // From hash to hash there is nothing to unfold: a leaf has no path of its own but the end of one.
+    let range = LeafRange::accounts(B256::ZERO, B256::repeat_byte(0xff));
+    let whole = WitnessNodes::new(root, &nodes).expect("well-formed");
+    assert!(whole.account(&B256::ZERO).unwrap().is_some());
+    assert_eq!(whole.leaves(&range, 1_000), Ok(None));
+    // All leaves are blinded: look-ups end there, and changes unfold their own paths alone.
+    let nodes = WitnessNodes::new(root, &nodes[1..]).expect("well-formed");
+    assert_eq!(nodes.unused(), 0);
+    let missing = nodes.account(&B256::ZERO).unwrap_err();
+    assert_eq!(missing.path.len(), 10);
+    let change = |index: u64| AccountDiff {
+        path: keccak256(index.to_be_bytes()),
+        account: AccountUpdate::Put(Account::default()),
+        wipe: false,
+        slots: vec![],
+    };
+    let mut changes: Vec<_> = (0..1000).map(change).collect();
+    changes.sort_by_key(|change| change.path);
+    let missing = root_after(&nodes, &changes).unwrap_err();
+    assert!(matches!(missing, UnfoldError::Missing(_)), "{missing}");
+    assert_eq!(nodes.leaves(&range, 10).unwrap_err().path.len(), 10);
+}
+
+/// Accounts of equal storage share its nodes: a witness has them once, and the trie has them as often as there are
+/// accounts.
+#[test]
+fn accounts_of_equal_storage_are_read_and_changed_however_many_they_are() {
+    const ACCOUNTS: u64 = 2_500;
+    const SLOTS: u64 = 500;
+    let slots: Vec<_> = {
+        let slots = (0..SLOTS).map(|slot| (keccak256(slot.to_be_bytes()), U256::from(slot + 1)));
+        let mut slots: Vec<_> = slots.collect();
+        slots.sort();
+        slots
+    };
+    let change = |index: u64, slots: &[(B256, U256)]| AccountDiff {
+        path: keccak256(B256::from(U256::from(index))),
+        account: AccountUpdate::Put(Account {
+            nonce: 1,
+            ..Account::default()
+        }),
+        wipe: false,
+        slots: slots.to_vec(),
+    };
+    let mut all: Vec<_> = (0..ACCOUNTS).map(|index| change(index, &slots)).collect();
+    all.sort_by_key(|change| change.path);
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    trie.apply(&all, &mut NoResolve).unwrap();
+    commit(&mut [&mut trie], &mut Batch::new());
+    let root = trie.state_root().unwrap();
+    // One account is read whole, and one slot of each is changed.
+    let targets = |change: &AccountDiff| {
+        let whole = change.path == all[7].path;
+        let slots = change.slots.iter().map(|(slot, _)| *slot);
+        (change.path, slots.filter(|_| whole).collect())
+    };
+    let targets = ProofTargets::new(all.iter().map(targets).collect());
+    let changes: Vec<_> = all
+        .iter()
+        .map(|change| AccountDiff {
+            slots: vec![(slots[3].0, U256::from(7))],
+            account: AccountUpdate::Keep,
+            ..change.clone()
+        })
+        .collect();
+    let extract = trie
+        .extract_for_changes(&targets, &changes, &mut NoResolve)
+        .unwrap();
+    let nodes = extract.witness_nodes();
+    assert!(
+        nodes.len() < 3 * (ACCOUNTS + SLOTS) as usize,
+        "{}",
+        nodes.len()
+    );
+    let unfolded = PartialTrie::from_witness(root, &nodes);
+    assert!(matches!(unfolded, Err(WitnessError::TooBig { .. })));
+
+    let by_hash = WitnessNodes::new(root, &nodes).unwrap();
+    assert_eq!(by_hash.unused(), 0);
+    for (slot, value) in &slots {
+        for change in [&all[0], &all[7], &all[1_000]] {
+            assert_eq!(by_hash.slot(&change.path, slot), Ok(*value));
+        }
+    }
+    let expected = {
+        trie.apply(&changes, &mut NoResolve).unwrap();
+        commit(&mut [&mut trie], &mut Batch::new());
+        trie.state_root().unwrap()
+    };
+    assert_eq!(root_after(&by_hash, &changes), Ok(expected));
+
+    // A multiproof of them, and the slots of one as a range.
+    let mut before = PartialTrie::new(Path::EMPTY);
+    before.apply(&all, &mut NoResolve).unwrap();
+    commit(&mut [&mut before], &mut Batch::new());
+    let proof = before.prove_many(&targets, &mut NoResolve).unwrap();
+    let proved = proof.verify(root, &targets).unwrap();
+    assert_eq!(proved.len(), ACCOUNTS as usize);
+    let read: usize = proved.iter().map(|account| account.slots.len()).sum();
+    assert_eq!(read, SLOTS as usize);
+    let range = LeafRange::slots(all[7].path, B256::ZERO, B256::repeat_byte(0xff));
+    let found = by_hash.leaves(&range, slots.len()).unwrap().unwrap();
+    let expected = slots
+        .iter()
+        .map(|(slot, value)| (*slot, LeafValue::Slot(*value)));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    assert_eq!(by_hash.leaves(&range, slots.len() - 1), Ok(None));
 }
 
 #[cfg(feature = "serde")]

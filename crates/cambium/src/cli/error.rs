@@ -3,8 +3,8 @@
 use cambium::kv::{KvError, VerifyError};
 use cambium::{
     B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, IndexError,
-    PreimagesError, ProofError, StateError, StatelessError, StoreError, WorkloadError,
-    brief_json_error,
+    PreimagesError, ProofError, StateError, StatelessError, StoreError, WitnessError,
+    WorkloadError, brief_json_error,
 };
 use std::{
     fmt, io,
@@ -73,6 +73,9 @@ pub(crate) enum Failure {
     Entries { root: B256, error: Box<VerifyError> },
     #[error("the proof does not hold for root {root}: {why}")]
     BadEntries { root: B256, why: String },
+    /// A proof that may hold: verifying it takes more than the program allows.
+    #[error("the proof is not verified: {0}")]
+    OverLimit(String),
     #[error("{} is not a key-value store: it has no database", .0.display())]
     NoStore(PathBuf),
     #[error("{} is a key-value store, not the state of a chain", .0.display())]
@@ -260,6 +263,7 @@ impl Failure {
             Self::Chain(error) | Self::Import { error, .. } => chain_exit(error),
             Self::Stateless(error) => match **error {
                 StatelessError::Invalid { .. } => Exit::InvalidBlock,
+                StatelessError::State(WitnessError::TooBig { .. }) => Exit::CouldNotBeDone,
                 _ => Exit::DoesNotHold,
             },
             Self::Proof { .. }
@@ -279,6 +283,7 @@ impl Failure {
             | Self::NoStore(_)
             | Self::AStore(_)
             | Self::NoDatabase(_)
+            | Self::OverLimit(_)
             | Self::NoValue { .. }
             | Self::BadLine { .. }
             | Self::Empty { .. }

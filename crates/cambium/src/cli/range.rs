@@ -7,10 +7,14 @@ use super::{
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    B256, LeafRange, LeafValue, RangeProof, StateError, TrieError, U256, keccak256, trie::Quantity,
+    B256, LeafRange, LeafValue, RangeProof, RangeProofError, StateError, TrieError, U256,
+    keccak256, trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+
+/// Most leaves of a range that lists none, or fewer.
+const LEAVES_MAX: usize = 1 << 20;
 
 /// A proof of a range, and what is in it.
 #[derive(Serialize, Deserialize)]
@@ -116,8 +120,12 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
         beside,
     } = files::read_json(&args.proof, RANGE_PROOF, |text| serde_json::from_str(text))?;
     let fails = |why: String| Failure::Range { root, why };
-    let verified = proof.verify(root);
-    let (leaves, unused) = verified.map_err(|error| fails(error.to_string()))?;
+    let listed_leaves = claimed.as_ref().map_or(0, Vec::len);
+    let verified = proof.verify_up_to(root, listed_leaves.max(LEAVES_MAX));
+    let (leaves, unused) = verified.map_err(|error| match error {
+        RangeProofError::TooMany { .. } => Failure::OverLimit(error.to_string()),
+        error => fails(error.to_string()),
+    })?;
     let (range, leaves) = (proof.range(), listed(leaves));
     if let Some(claimed) = &claimed
         && *claimed != leaves
