@@ -1,7 +1,7 @@
 //! The nodes of a witness by their hashes: reads that unfold nothing, and updates that unfold what they change.
 
 use super::{
-    WitnessError,
+    listed::WitnessError,
     unfold::{Leaves, Unfold, by_hash},
 };
 use crate::{

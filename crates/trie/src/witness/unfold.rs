@@ -1,6 +1,6 @@
 //! A trie with a node for each place of the nodes of a witness.
 
-use super::WitnessError;
+use super::listed::WitnessError;
 use crate::{
     arena::{Link, NodeId, nibble},
     extract::below,
