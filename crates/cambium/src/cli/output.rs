@@ -77,9 +77,10 @@ impl Output {
             report.exit,
             Exit::Done | Exit::Interrupted | Exit::Terminated
         );
+        let is_silent = self.quiet && is_account && is_well;
         if self.json {
             write_line(&report.json)?;
-        } else if !report.text.is_empty() && !(self.quiet && is_account && is_well) {
+        } else if !report.text.is_empty() && !is_silent {
             write_line(&report.text)?;
         }
         Ok(report.exit)
