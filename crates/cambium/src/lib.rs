@@ -84,12 +84,14 @@
 //! | read beside a process that writes | [`ChainReader`] |
 //! | verify without a database | [`verify_account_proof`], [`BlockWitness::execute`] |
 //! | keep keys and values under a root | [`kv`] |
+//! | copy a database beside a process that writes | [`backup_with_parts`] |
 //!
 //! `examples/` has an embedded node, a rollup's node, an indexer and a proof server. The crates that
 //! appear in signatures are re-exported.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod backup;
 mod formats;
 mod reader;
 
@@ -104,6 +106,7 @@ pub use {
 };
 
 pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
+pub use backup::{BackupParts, WholeBackup, backup_with_parts};
 pub use cambium_chain::{
     AccessListReader, AccessListSizes, AccessListWriter, AmsterdamRules, BlobSchedule, Block,
     BlockChanges, BlockExecutor, BlockFault, BlockInput, BlockSealer, BlockSize, BlockSource,

@@ -148,6 +148,7 @@ fn status_of(error: &StateError) -> CambiumStatus {
         }
         StateError::BadStart(_)
         | StateError::Unfinished
+        | StateError::UnfinishedBackup { .. }
         | StateError::NotUnderLayered(_)
         | StateError::NotUnderMpt(_)
         | StateError::NoRoom { .. } => CambiumStatus::Unavailable,

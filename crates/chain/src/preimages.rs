@@ -160,7 +160,8 @@ struct Inner {
 impl KeptPreimages {
     /// Those of a database, if it keeps any. A writer opens them at once, and a reader when they are asked for.
     pub(crate) fn of(db: &Db) -> Result<Option<Self>, ChainError> {
-        if !Preimages::exist(&**db.disk())? {
+        // Whether there are some may be what can't be told. Opening them says why.
+        if let Ok(false) = Preimages::exist(&**db.disk()) {
             return Ok(None);
         }
         let inner = Arc::new(Inner {

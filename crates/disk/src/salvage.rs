@@ -112,6 +112,10 @@ impl Disk for SalvageDisk {
         self.disk.exists(path)
     }
 
+    fn has_dir(&self, dir: &str) -> bool {
+        self.disk.has_dir(dir)
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         self.disk.rename(from, to)
     }

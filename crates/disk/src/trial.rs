@@ -148,6 +148,10 @@ impl Disk for TrialDisk {
         Ok(names.dirs.contains(path) || self.0.disk.exists(path)?)
     }
 
+    fn has_dir(&self, dir: &str) -> bool {
+        self.names().dirs.contains(dir) || self.0.disk.has_dir(dir)
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         let changed = self.changed(from, "rename", Access::Cached)?;
         let files = &mut self.names().files;

@@ -64,18 +64,13 @@ pub fn backup_with_history(
     options: Options,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<(BackupReport, Option<HistoryCopy>), HistoryError> {
-    let mut part = HistoryPart {
-        from,
-        to,
-        held: None,
-        copy: None,
-    };
+    let mut part = HistoryPart::new(from, to);
     let report = backup_with(from, to, options, &mut part, progress)?;
-    Ok((report, part.copy))
+    Ok((report, part.copied()))
 }
 
-/// The history, as a part of a backup.
-struct HistoryPart<'a> {
+/// The history, as a part of a backup: see [`backup_with_history`].
+pub struct HistoryPart<'a> {
     from: &'a Arc<dyn Disk>,
     to: &'a Arc<dyn Disk>,
     held: Option<Held>,
@@ -97,6 +92,23 @@ enum HeldFile {
     Linked,
     /// It is open, and is going to be copied.
     Open(Arc<dyn DiskFile>),
+}
+
+impl<'a> HistoryPart<'a> {
+    /// The history on `from`, if there is one, which is going to be copied to `to`.
+    pub fn new(from: &'a Arc<dyn Disk>, to: &'a Arc<dyn Disk>) -> Self {
+        Self {
+            from,
+            to,
+            held: None,
+            copy: None,
+        }
+    }
+
+    /// What was copied, after the backup; `None` if there was no history.
+    pub const fn copied(&self) -> Option<HistoryCopy> {
+        self.copy
+    }
 }
 
 impl BackupPart for HistoryPart<'_> {

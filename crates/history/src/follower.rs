@@ -4,15 +4,17 @@ use crate::{History, HistoryError};
 use cambium_state::{Background, Db, lower_priority};
 
 /// A thread that adds each new block to a history, and one that merges its files. Both end when it
-/// is dropped. The block log keeps what is not in the history's files yet.
+/// is dropped. The block log keeps what is not in the history's files yet: as long as the follower is there,
+/// and, if it did not [`finish`](Self::finish), as long as the database is open, or until another follower of
+/// the same history has finished.
 ///
 /// An error of the disk is reported, and what failed is tried again after a while. If the history can't
-/// follow any more, that is reported, and the log keeps what it needs to go on when it is opened again:
-/// as long as the follower is there.
+/// follow any more, that is reported, and the log keeps what it needs to go on when it is opened again.
 pub struct Follower {
     history: History,
     db: Db,
     threads: Background<HistoryError>,
+    is_finished: bool,
 }
 
 impl Follower {
@@ -20,7 +22,7 @@ impl Follower {
     pub fn start(history: History, db: Db) -> Self {
         // The syncs of commits wait for whatever the device was given before them.
         history.pace().set_gentle(true);
-        history.add_follower(&db);
+        history.start_follower(&db);
         let mut threads = Background::default();
         {
             let (history, db, mut held) = (history.clone(), db.clone(), None);
@@ -45,6 +47,7 @@ impl Follower {
             history,
             db,
             threads,
+            is_finished: false,
         }
     }
 
@@ -58,11 +61,13 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// The first error of following or merging. The history is as far as it got.
+    /// The first error of following or merging. The history is as far as it got, and the log still keeps
+    /// what it needs to go on.
     pub fn finish(mut self) -> Result<History, HistoryError> {
         self.end()?;
         self.history.catch_up(&self.db, &mut |_| true)?;
         self.history.flush()?;
+        self.is_finished = true;
         Ok(self.history.clone())
     }
 
@@ -77,6 +82,6 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         let _ = self.end();
-        self.history.remove_follower(&self.db);
+        self.history.end_follower(&self.db, self.is_finished);
     }
 }

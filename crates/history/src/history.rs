@@ -244,10 +244,10 @@ impl History {
         &self.inner.pace
     }
 
-    /// Keeps the blocks in the log that are not in files, as long as anybody follows.
+    /// Keeps the blocks in the log that are not in files, as long as followers need them.
     pub(crate) fn keep_log(&self, db: &Db) {
         let followers = self.inner.followers.lock();
-        if *followers == 0 {
+        if !followers.need_log() {
             return db.keep_log_above("history", BlockNumber::MAX);
         }
         let durable = self.durable();
@@ -264,15 +264,15 @@ impl History {
         }
     }
 
-    /// Counts one more who follows, and keeps the log for all of them.
-    pub(crate) fn add_follower(&self, db: &Db) {
-        *self.inner.followers.lock() += 1;
+    /// Counts a follower that starts, and keeps the log for it.
+    pub(crate) fn start_follower(&self, db: &Db) {
+        self.inner.followers.lock().start();
         self.keep_log(db);
     }
 
-    /// Counts one less. After the last one the log keeps nothing for the history.
-    pub(crate) fn remove_follower(&self, db: &Db) {
-        *self.inner.followers.lock() -= 1;
+    /// Counts a follower that ends.
+    pub(crate) fn end_follower(&self, db: &Db, is_finished: bool) {
+        self.inner.followers.lock().end(is_finished);
         self.keep_log(db);
     }
 

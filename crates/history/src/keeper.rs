@@ -21,7 +21,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{CommittedBlock, Db, StateError, follower_bytes};
+use cambium_state::{CommittedBlock, Db, Followers, StateError, follower_bytes};
 use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -117,8 +117,7 @@ pub(crate) struct Keeper {
     pub(crate) reads: Arc<PageReads>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
-    /// How many follow the chain.
-    pub(crate) followers: Mutex<usize>,
+    pub(crate) followers: Mutex<Followers>,
     /// What views of old blocks share, while there are any.
     pub(crate) present: Mutex<Weak<Present>>,
     /// `None` if it is open for reading alone. Dropped last.

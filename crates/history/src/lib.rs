@@ -76,7 +76,7 @@ mod history;
 mod follower;
 mod backup;
 
-pub use backup::{HistoryCopy, backup_with_history};
+pub use backup::{HistoryCopy, HistoryPart, backup_with_history};
 pub use error::HistoryError;
 pub use follower::Follower;
 pub use history::{CatchUp, CheckedHistory, History, HistoryStats};

@@ -4,15 +4,17 @@ use crate::{ChainIndex, IndexError};
 use cambium_state::{Background, Db, lower_priority};
 
 /// A thread that adds each new block to an index, and one that merges its runs. Both end when it is dropped.
-/// The block log keeps what is not in the index's files yet.
+/// The block log keeps what is not in the index's files yet: as long as the follower is there, and, if it did
+/// not [`finish`](Self::finish), as long as the database is open, or until another follower of the same index
+/// has finished.
 ///
 /// An error of the disk is reported, and what failed is tried again after a while. If the index can't
-/// follow any more, that is reported, and the log keeps what it needs to go on when it is opened again: as
-/// long as the follower is there.
+/// follow any more, that is reported, and the log keeps what it needs to go on when it is opened again.
 pub struct IndexFollower {
     index: ChainIndex,
     db: Db,
     threads: Background<IndexError>,
+    is_finished: bool,
 }
 
 impl IndexFollower {
@@ -20,7 +22,7 @@ impl IndexFollower {
     pub fn start(index: ChainIndex, db: Db) -> Self {
         // The syncs of commits wait for whatever the device was given before them.
         index.pace().set_gentle(true);
-        index.count_follower(&db, true);
+        index.start_follower(&db);
         let mut threads = Background::default();
         {
             let (index, db) = (index.clone(), db.clone());
@@ -41,7 +43,12 @@ impl IndexFollower {
                 index.merge()
             });
         }
-        Self { index, db, threads }
+        Self {
+            index,
+            db,
+            threads,
+            is_finished: false,
+        }
     }
 
     /// The index that follows.
@@ -54,11 +61,13 @@ impl IndexFollower {
     ///
     /// # Errors
     ///
-    /// The first error of following or merging. The index is as far as it got.
+    /// The first error of following or merging. The index is as far as it got, and the log still keeps what
+    /// it needs to go on.
     pub fn finish(mut self) -> Result<ChainIndex, IndexError> {
         self.end()?;
         self.index.catch_up(&self.db, None, &mut |_| true)?;
         self.index.flush()?;
+        self.is_finished = true;
         Ok(self.index.clone())
     }
 
@@ -73,6 +82,6 @@ impl IndexFollower {
 impl Drop for IndexFollower {
     fn drop(&mut self) {
         _ = self.end();
-        self.index.count_follower(&self.db, false);
+        self.index.end_follower(&self.db, self.is_finished);
     }
 }

@@ -498,24 +498,25 @@ impl ChainIndex {
         }
     }
 
-    /// Keeps the blocks in the log that are not in files, as long as anybody follows.
+    /// Keeps the blocks in the log that are not in files, as long as followers need them.
     pub(crate) fn keep_log(&self, db: &Db) {
         let followers = self.keeper.followers.lock();
-        let number = match *followers {
-            0 => BlockNumber::MAX,
-            _ => self.durable().map_or(0, |durable| durable.number),
+        let number = match followers.need_log() {
+            true => self.durable().map_or(0, |durable| durable.number),
+            false => BlockNumber::MAX,
         };
         db.keep_log_above("index", number);
     }
 
-    /// Counts one more who follows, or one less. After the last one the log keeps nothing for the index.
-    pub(crate) fn count_follower(&self, db: &Db, is_more: bool) {
-        let mut followers = self.keeper.followers.lock();
-        *followers = match is_more {
-            true => *followers + 1,
-            false => *followers - 1,
-        };
-        drop(followers);
+    /// Counts a follower that starts, and keeps the log for it.
+    pub(crate) fn start_follower(&self, db: &Db) {
+        self.keeper.followers.lock().start();
+        self.keep_log(db);
+    }
+
+    /// Counts a follower that ends.
+    pub(crate) fn end_follower(&self, db: &Db, is_finished: bool) {
+        self.keeper.followers.lock().end(is_finished);
         self.keep_log(db);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 use alloy_primitives::Bytes;
 use cambium_disk::{BLOCK_BYTES, Disk, DiskLock, whole_blocks};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::Db;
+use cambium_state::{Db, Followers};
 use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
@@ -122,8 +122,7 @@ pub(crate) struct Keeper {
     failure: OnceLock<String>,
     /// When blocks last went to files, or began to be kept in memory.
     flushed: Mutex<Instant>,
-    /// Number of followers.
-    pub(crate) followers: Mutex<usize>,
+    pub(crate) followers: Mutex<Followers>,
     /// `None` if it is open for reading alone. Dropped last.
     pub(crate) lock: Option<DiskLock>,
 }

@@ -134,6 +134,7 @@ fn of_state(error: &StateError) -> PyErr {
         }
         StateError::BadStart(_)
         | StateError::Unfinished
+        | StateError::UnfinishedBackup { .. }
         | StateError::NotUnderLayered(_)
         | StateError::NotUnderMpt(_)
         | StateError::NoRoom { .. }

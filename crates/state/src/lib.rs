@@ -82,7 +82,7 @@ mod db;
 mod follow;
 mod repair;
 
-pub use background::{Background, EndSignal, follower_bytes};
+pub use background::{Background, EndSignal, Followers, follower_bytes};
 pub use cambium_disk::{
     Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };

@@ -31,13 +31,13 @@ pub struct ReaderLock {
 
 impl ReaderLock {
     /// Announces that this process reads the checkpoint `sequence`. Returns `None` if the directory
-    /// is not writable, or if no writer has created `readers/` yet.
+    /// is not writable, if no writer has created `readers/` yet, or if something else is in its place.
     ///
     /// # Errors
     ///
     /// [`StoreError::Disk`] if the directory can't be read.
     pub fn take(disk: &Arc<dyn Disk>, sequence: u64) -> Result<Option<Self>, StoreError> {
-        if !disk.exists(DIR)? {
+        if !disk.has_dir(DIR) {
             return Ok(None);
         }
         for _ in 0..TRIES {
@@ -82,12 +82,16 @@ pub fn create_readers_dir(disk: &dyn Disk) {
 
 /// Returns the sequence number of the checkpoint that each live reader uses, and removes the files
 /// of readers that have ended. Ignores files that it may not open, such as those of other users,
-/// and a missing directory. Readers that are ignored keep their files open, and are never cut off.
+/// and a missing directory or a link in its place, whose files would be somebody else's. Readers that are
+/// ignored keep their files open, and are never cut off.
 ///
 /// # Errors
 ///
 /// [`StoreError::Disk`] if the directory can't be listed.
 pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
+    if !disk.has_dir(DIR) {
+        return Ok(Vec::new());
+    }
     let names = match disk.list(DIR) {
         Err(error) if error.is_not_found() || error.is_not_a_directory() => Vec::new(),
         names => names?,

@@ -155,7 +155,20 @@ const CLUTTER: &[Clutter] = &[
         fs::remove_dir_all(dir.join("readers")).unwrap();
         symlink("nowhere", dir.join("readers")).unwrap();
     }),
+    ("a link to itself in the place of the directory", |dir| {
+        fs::remove_dir_all(dir.join("readers")).unwrap();
+        symlink("readers", dir.join("readers")).unwrap();
+    }),
+    ("a link to another's directory in the place of it", |dir| {
+        fs::remove_dir_all(dir.join("readers")).unwrap();
+        fs::create_dir(dir.join(ANOTHERS)).unwrap();
+        fs::write(dir.join(ANOTHERS).join("2026-11-27"), "a diary").unwrap();
+        symlink(ANOTHERS, dir.join("readers")).unwrap();
+    }),
 ];
+
+/// A directory that is not the database's.
+const ANOTHERS: &str = "anothers";
 
 /// A writer that is open goes on and keeps no space for readers that there are not; it can be opened
 /// again, and so can readers.
@@ -188,6 +201,12 @@ fn whatever_stands_among_the_readers_stops_nobody() {
             manifest,
             "{name}"
         );
+        let anothers = dir.path().join(ANOTHERS);
+        if anothers.exists() {
+            assert_eq!(fs::read_dir(&anothers).unwrap().count(), 1, "{name}");
+            let diary = fs::read(anothers.join("2026-11-27"));
+            assert_eq!(diary.unwrap(), b"a diary", "{name}");
+        }
         writer.close().unwrap();
 
         let (writer, recovery) =

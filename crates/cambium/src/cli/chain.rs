@@ -27,7 +27,7 @@ use std::{
 
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     let blocks = args.commitment.merge_interval()?;
-    let db = preimages::beside(args.preimages, args.db.clone().into())?;
+    let db = preimages::beside(args.preimages, args.db.clone().into());
     let genesis = args.genesis().ok_or_else(|| Failure::BadEntry {
         why: "a genesis file is needed: `cambium init FILE --datadir DIR`".to_owned(),
     })?;

@@ -11,7 +11,7 @@ use super::{
     preimages,
 };
 use cambium::{
-    BackupReport, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, Db, HistoryCopy,
+    BackupParts, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, HistoryCopy,
     RepairProgress, RepairReport, Stats,
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     let stats = db.stats()?;
     let genesis = db.genesis();
     let chain_id = Chain::rules_of(&db)?.map(|spec| spec.chain_id);
-    let indexed = index::stats(args, &db)?;
+    let (indexed, index_error) = index::stats(args, &db, out)?;
     let mut table = figures::rows(&db, stats_table(&stats, genesis, chain_id));
     if let Some(indexed) = &indexed {
         table = index::stats_rows(table.section("Blocks, transactions and logs"), indexed);
@@ -39,6 +39,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     }
     let mut json = stats_json(&stats, genesis, chain_id, figures::json(&db));
     json["index"] = indexed.as_ref().map_or(Value::Null, index::stats_json);
+    json["index_error"] = json!(index_error);
     json["preimages"] = known.as_ref().map_or(Value::Null, preimages::stats_json);
     json["preimages_error"] = json!(preimages_error);
     Ok(Report::new(table.to_string(), json))
@@ -293,33 +294,18 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
         bar.set_message(format!("{shared} shared, {copied} copied"));
         bar.tick();
     };
-    let done: Result<_, Failure> = match args.no_history {
-        true => cambium::backup(&from, &to, options, &mut progress)
-            .map(|report| (report, None))
-            .map_err(Failure::from),
-        false => {
-            cambium::backup_with_history(&from, &to, options, &mut progress).map_err(Failure::from)
-        }
+    let parts = BackupParts {
+        history: !args.no_history,
+        index: !args.no_index,
+        preimages: !args.no_preimages,
     };
-    let (BackupReport { head, sizes }, history) = done?;
-    let (copy, _) = Db::open_read_only(to.clone(), options)?;
-    let index = match args.no_index {
-        true => Ok(None),
-        false => cambium::copy_index(&from, &to, &copy, &mut progress),
-    };
-    // After the log, which has what they lack.
-    let preimages = match args.no_preimages {
-        true => Ok(false),
-        false => cambium::copy_preimages(&*from, &*to, copy.genesis().hash),
-    };
-    drop(copy);
+    let done = cambium::backup_with_parts(&from, &to, options, parts, &mut progress)?;
     bar.finish_and_clear();
+    let sizes = done.sizes();
+    let (head, history) = (done.database.head, done.history);
     // The database does not need them, and its copy is whole.
-    let (index, index_error) = without_error("an index", index, out);
-    let (preimages, preimages_error) = without_error("preimages", preimages, out);
-    let sizes = sizes
-        + history.map_or(BackupSizes::default(), |history| history.sizes)
-        + index.map_or(BackupSizes::default(), |index| index.sizes);
+    let (index, index_error) = without_error("an index", done.index, out);
+    let (preimages, preimages_error) = without_error("preimages", done.preimages, out);
     let indexed = index.map(|index| index.upto.map_or(0, |upto| upto.number));
     let of = |files, size| format!("{} files of {}", count(files), bytes(size));
     let table = Table::default()

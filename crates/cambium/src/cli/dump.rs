@@ -118,7 +118,7 @@ pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
     }
     open::refuse_other_things(&args.db.datadir)?;
     let from = files::input(&args.file)?;
-    let db = preimages::beside(args.preimages, args.db.clone().into())?;
+    let db = preimages::beside(args.preimages, args.db.clone().into());
     let options = InitOptions {
         db: open::options_to_write(&db),
         preimages: args.preimages,

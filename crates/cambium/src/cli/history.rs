@@ -8,6 +8,7 @@ use super::{
     },
     block_ref::{BlockRef, Place},
     error::Failure,
+    followed::Followed,
     open,
     output::{Output, Report, Table, bytes, count, quantity},
 };
@@ -52,10 +53,10 @@ fn check_mode(mode: Option<HistoryMode>, history: &History) -> Result<(), Histor
 }
 
 /// Whether an import follows a history: one that is there, or that `mode` asks for.
-pub(crate) fn follows(mode: Option<HistoryMode>, args: &DbArgs) -> Result<bool, Failure> {
+pub(crate) fn follows(mode: Option<HistoryMode>, args: &DbArgs) -> bool {
     match mode {
-        Some(mode) => Ok(mode != HistoryMode::None),
-        None => Ok(History::exists(&*open::disk(&args.datadir))?),
+        Some(mode) => mode != HistoryMode::None,
+        None => History::exists(&*open::disk(&args.datadir)).unwrap_or(true),
     }
 }
 
@@ -75,28 +76,24 @@ pub(crate) fn follow(
     args: &DbArgs,
     db: &Db,
     out: &Output,
-) -> Result<Option<Follower>, Failure> {
+) -> Result<Followed<Follower>, Failure> {
+    if mode == Some(HistoryMode::None) {
+        return Ok(Followed::None);
+    }
     let disk = open::disk(&args.datadir);
-    let exists = History::exists(&*disk)?;
-    let history = match (mode, exists) {
-        (Some(HistoryMode::None), _) | (None, false) => return Ok(None),
-        (Some(mode), false) => {
+    let opened = match (History::exists(&*disk), mode) {
+        (Ok(false), None) => return Ok(Followed::None),
+        (Ok(false), Some(mode)) => {
             let (first, nodes) = (db.head().number, nodes_of(mode, nodes));
             History::create(disk, db, first, nodes, options(args, Some(mode)))
         }
-        (mode, true) => {
-            let history = History::open(disk, db, options(args, mode));
-            history.and_then(|history| check_mode(mode, &history).map(|()| history))
-        }
+        (Ok(true), mode) => History::open(disk, db, options(args, mode))
+            .and_then(|history| check_mode(mode, &history).map(|()| history)),
+        (Err(error), _) => Err(error),
     };
-    match history {
-        Ok(history) => Ok(Some(Follower::start(history, db.clone()))),
-        Err(error) if mode.is_none() => {
-            out.note(format_args!(
-                "the history does not follow this import: {error}"
-            ));
-            Ok(None)
-        }
+    match opened {
+        Ok(history) => Ok(Followed::By(Follower::start(history, db.clone()))),
+        Err(error) if mode.is_none() => Ok(Followed::refused("history", &error, db, out)),
         Err(error) => Err(error.into()),
     }
 }

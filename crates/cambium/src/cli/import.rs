@@ -45,26 +45,17 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         .with_batch(args.batch.get())
         .with_read_ahead(args.read_ahead);
     let (chain, index_follower) = index::follow(chain, args.index, &args.db.db, out)?;
-    let follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
+    let history_follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
     let head = chain.db().head();
     let stop = Stop::on_signals();
     let lists = args.access_lists.as_deref();
     let files = in_directories(&args.files, out)?;
     let imported = import_files(&chain, &files, lists, &stop, out);
     // The blocks before a failure are committed, and belong to the history as well.
-    let followed = follower.map(Follower::finish).transpose();
-    let indexed = index_follower.map(IndexFollower::finish).transpose();
+    let history_error = history_follower.finish("history", Follower::finish, out);
+    let index_error = index_follower.finish("index", IndexFollower::finish, out);
     let preimages_error = preimages::finish(&chain, out);
     let summary = imported?;
-    let history_error = followed.err().map(|error| error.to_string());
-    let index_error = indexed.err().map(|error| error.to_string());
-    for (what, error) in [("history", &history_error), ("index", &index_error)] {
-        if let Some(error) = error {
-            out.error(format_args!(
-                "the {what} does not follow the chain any more: {error}"
-            ));
-        }
-    }
     let done = &summary.done;
     let mut options = without_lists(args);
     if args.batch.get() > 1 && done.blocks > 0 && done.batched == 0 {
@@ -183,9 +174,9 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     let followers = Followers {
-        history: history::follows(args.history, &args.db.db)?,
-        index: index::follows(args.index, &args.db.db)?,
-        preimages: preimages::follows(args.preimages, &args.db.db)?,
+        history: history::follows(args.history, &args.db.db),
+        index: index::follows(args.index, &args.db.db),
+        preimages: preimages::follows(args.preimages, &args.db.db),
     };
     let db = followers.beside(history::keeping_blocks(args.history, &args.db));
     let Some(genesis) = &args.genesis else {

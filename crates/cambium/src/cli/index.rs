@@ -7,6 +7,7 @@ use super::{
     },
     block_ref::BlockRef,
     error::Failure,
+    followed::Followed,
     history, open,
     output::{Output, Report, Table, bytes, count, quantity},
     rpc::{Placed, log_json},
@@ -27,8 +28,8 @@ fn options(args: &DbArgs) -> IndexOptions {
 }
 
 /// Whether an import follows an index: one that is there, or that it is asked for.
-pub(crate) fn follows(wants: bool, args: &DbArgs) -> Result<bool, Failure> {
-    Ok(wants || ChainIndex::exists(&*open::disk(&args.datadir))?)
+pub(crate) fn follows(wants: bool, args: &DbArgs) -> bool {
+    wants || ChainIndex::exists(&*open::disk(&args.datadir)).unwrap_or(true)
 }
 
 /// The chain with its index, and what keeps that at the head during an import, if there is one or `wants`
@@ -38,27 +39,29 @@ pub(crate) fn follow(
     wants: bool,
     args: &DbArgs,
     out: &Output,
-) -> Result<(Chain, Option<IndexFollower>), Failure> {
+) -> Result<(Chain, Followed<IndexFollower>), Failure> {
     let disk = open::disk(&args.datadir);
-    let opened = match ChainIndex::exists(&*disk)? {
-        true => ChainIndex::open(disk, chain.db(), options(args)),
-        false if wants => ChainIndex::create(disk, chain.db(), 0, options(args)),
-        false => return Ok((chain, None)),
+    let opened = match ChainIndex::exists(&*disk) {
+        Ok(true) => ChainIndex::open(disk, chain.db(), options(args)),
+        Ok(false) if wants => ChainIndex::create(disk, chain.db(), 0, options(args)),
+        Ok(false) => return Ok((chain, Followed::None)),
+        Err(error) => Err(error),
     };
-    let index = match opened {
-        Ok(index) => index,
-        Err(error) if !wants => {
-            let what = "the index does not follow this import";
-            out.note(format_args!("{what}: {error}"));
-            return Ok((chain, None));
+    let (chain, caught_up) = match opened {
+        Ok(index) => {
+            let chain = chain.with_index(index.clone());
+            // Blocks that are there already get their receipts here, which takes executing them.
+            let caught_up = catch_up(&chain, args, out).map(|()| index);
+            (chain, caught_up)
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => (chain, Err(error.into())),
     };
-    let chain = chain.with_index(index.clone());
-    // Blocks that are there already get their receipts here, which takes executing them.
-    catch_up(&chain, args, out)?;
-    let follower = IndexFollower::start(index, chain.db().clone());
-    Ok((chain, Some(follower)))
+    let followed = match caught_up {
+        Ok(index) => Followed::By(IndexFollower::start(index, chain.db().clone())),
+        Err(failure) if wants => return Err(failure),
+        Err(failure) => Followed::refused("index", &failure, chain.db(), out),
+    };
+    Ok((chain, followed))
 }
 
 /// The chain of a database that is read, with its index, if it has one.
@@ -181,13 +184,21 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     Ok(Report::new(format!("The index is whole.\n{table}"), json))
 }
 
-/// What the index has, for a database that may have none.
-pub(crate) fn stats(args: &DbArgs, db: &Db) -> Result<Option<IndexStats>, Failure> {
+/// What the index has; `None` if there is none. An error is noted, and returned for output: the database does not
+/// need it.
+pub(crate) fn stats(
+    args: &DbArgs,
+    db: &Db,
+    out: &Output,
+) -> Result<(Option<IndexStats>, Option<String>), Failure> {
     let disk = open::disk_to_read(args)?;
     match ChainIndex::open_read_only(disk, db, options(args)) {
-        Ok(index) => Ok(Some(index.stats())),
-        Err(IndexError::NoIndex { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+        Ok(index) => Ok((Some(index.stats()), None)),
+        Err(IndexError::NoIndex { .. }) => Ok((None, None)),
+        Err(error) => {
+            out.note(&error);
+            Ok((None, Some(error.to_string())))
+        }
     }
 }
 

@@ -24,18 +24,17 @@ const TELL: u64 = 1 << 16;
 const SLOTS_AT_ONCE: usize = 1 << 18;
 
 /// Whether preimages are kept: those that are there, or that are asked for.
-pub(crate) fn follows(wants: bool, args: &DbArgs) -> Result<bool, Failure> {
-    Ok(wants || Preimages::exist(&*open::disk(&args.datadir))?)
+pub(crate) fn follows(wants: bool, args: &DbArgs) -> bool {
+    wants || Preimages::exist(&*open::disk(&args.datadir)).unwrap_or(true)
 }
 
 /// The arguments for a database: with less memory, if it keeps preimages.
-pub(crate) fn beside(wants: bool, args: WriteArgs) -> Result<WriteArgs, Failure> {
-    let preimages = follows(wants, &args.db)?;
-    Ok(Followers {
-        preimages,
+pub(crate) fn beside(wants: bool, args: WriteArgs) -> WriteArgs {
+    Followers {
+        preimages: follows(wants, &args.db),
         ..Followers::default()
     }
-    .beside(args))
+    .beside(args)
 }
 
 /// Refuses a database that was made without preimages, if they are wanted.
@@ -57,10 +56,9 @@ pub(crate) fn finish(chain: &Chain, out: &Output) -> Option<String> {
         None => Ok::<_, Failure>(()),
     };
     let error = flush().err()?.to_string();
-    // What is damaged was told when it was met.
-    out.error(
-        "the preimages of new blocks are not all there: `cambium db check --preimages` says why",
-    );
+    out.error(format_args!(
+        "the preimages of new blocks are not in files yet, and the log keeps those blocks: {error}"
+    ));
     Some(error)
 }
 

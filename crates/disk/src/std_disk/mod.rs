@@ -215,6 +215,10 @@ impl Disk for StdDisk {
             .map_err(self.error("look for", path))
     }
 
+    fn has_dir(&self, dir: &str) -> bool {
+        fs::symlink_metadata(self.locate(dir)).is_ok_and(|found| found.is_dir())
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         self.check_writable("rename", from)?;
         fs::rename(self.locate(from), self.locate(to)).map_err(self.error("rename", from))

@@ -238,6 +238,14 @@ pub enum StateError {
     /// A database whose creation was interrupted.
     #[error("the creation of this database was interrupted: initialise it again")]
     Unfinished,
+    /// A copy whose backup was interrupted: something may be missing in it or beside it.
+    #[error(
+        "{dir} is a copy that was not finished: a backup to it was interrupted. Remove the directory, and back up again"
+    )]
+    UnfinishedBackup {
+        /// The directory.
+        dir: String,
+    },
     /// A database that has lost all its checkpoints.
     #[error(
         "{dir} has blocks in its log, but no checkpoint: its files `checkpoint-*` were lost. \

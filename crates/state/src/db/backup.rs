@@ -1,7 +1,7 @@
 //! Backups: copying a database while another process may write to it.
 
 use crate::{
-    db::handle::Db,
+    db::{handle::Db, unfinished},
     log::{access::ReadAccess, log_state::LogState},
     options::Options,
 };
@@ -38,8 +38,8 @@ pub struct BackupReport {
 ///
 /// # Errors
 ///
-/// [`StateError::BadStart`] if `to` is not empty. After any other error the copied files are
-/// removed, as far as possible. [`StoreError::ReaderBehind`] if the writer gets more than
+/// [`StateError::BadStart`] if `to` is not empty, or [`StateError::UnfinishedBackup`] if that is a copy whose backup
+/// was interrupted, which can't be opened. After any other error the copied files are removed, as far as possible. [`StoreError::ReaderBehind`] if the writer gets more than
 /// [`Options::reader_lag`] checkpoints ahead of the copy.
 pub fn backup(
     from: &Arc<dyn Disk>,
@@ -110,6 +110,7 @@ pub fn backup_with<P: BackupPart>(
     part: &mut P,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupReport, P::Error> {
+    unfinished::refuse(&**to)?;
     create_empty(&**to)?;
     let mut tries = 0;
     let (db, copy, report) = loop {
@@ -130,6 +131,7 @@ pub fn backup_with<P: BackupPart>(
         }
     };
     part.finish(db, &copy, &mut |more| progress(&(report.sizes + *more)))
+        .and_then(|()| Ok(unfinished::unmark(&**to)?))
         .inspect_err(|_| remove_all(&**to))?;
     Ok(report)
 }
@@ -167,6 +169,7 @@ fn attempt<P: BackupPart>(
         Ok((db, _)) => db,
         Err(error) => return gone(error),
     };
+    unfinished::mark(&**to)?;
     part.begin(&db)?;
     match copy_database(&db, from, to, options, progress) {
         Ok((copy, report)) => Ok(Attempt::Copied(Box::new((db, copy, report)))),
@@ -219,7 +222,7 @@ fn copy_database(
         log_end: db.inner.journal.log.end(),
     };
     let sizes = copy_files(&**from, &**to, &of, progress)?;
-    let (copy, _) = Db::open_read_only(to.clone(), options)?;
+    let (copy, _) = Db::open_copy(to.clone(), options)?;
     let (head, expected) = (copy.head(), db.head());
     if head != expected {
         return Err(StateError::BadStart(format!(
@@ -241,9 +244,10 @@ fn is_empty(disk: &dyn Disk) -> Result<bool, DiskError> {
     Ok(true)
 }
 
-/// Removes the files of a backup that failed, as far as possible.
+/// Removes the files of a backup that failed, as far as possible: the mark last.
 fn remove_all(disk: &dyn Disk) {
-    for name in disk.list("").unwrap_or_default() {
+    let names = disk.list("").unwrap_or_default().into_iter();
+    for name in names.filter(|name| name != unfinished::MARK) {
         match disk.list(&name) {
             Ok(inside) => {
                 for inner in inside {
@@ -253,4 +257,5 @@ fn remove_all(disk: &dyn Disk) {
             Err(_) => _ = disk.remove(&name),
         }
     }
+    let _ = disk.remove(unfinished::MARK);
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod handle;
 pub(crate) mod held;
+pub(crate) mod unfinished;
 pub(crate) mod assemble;
 pub(crate) mod leftovers;
 pub(crate) mod recovery;

@@ -23,6 +23,7 @@ use crate::{
         held,
         leftovers::refuse_lost_checkpoints,
         replay::Replay,
+        unfinished,
     },
     form,
     layered::intervals::Intervals,
@@ -82,8 +83,10 @@ impl Db {
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }
 
-    /// Fails with [`StoreError::NotADatabase`] if there is none.
+    /// Fails with [`StoreError::NotADatabase`] if there is none, and with [`StateError::UnfinishedBackup`] if it is a
+    /// copy that was not finished.
     pub(crate) fn check_exists(disk: &dyn Disk) -> Result<(), StateError> {
+        unfinished::refuse(disk)?;
         match Self::exists(disk)? {
             true => Ok(()),
             false => {
@@ -97,8 +100,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotADatabase`] if there is none, and [`StoreError::InUse`] if it is open for writing already. Any
-    /// other error names the file and what to do about it. Nothing that is needed was deleted, and
+    /// [`StoreError::NotADatabase`] if there is none, [`StateError::UnfinishedBackup`] if it is a copy that was not
+    /// finished, and [`StoreError::InUse`] if it is open for writing already. Any other error names the file and what to do about it. Nothing that is needed was deleted, and
     /// opening can be tried again; an index that was rebuilt is kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;

@@ -71,6 +71,14 @@ impl Db {
     ) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         Self::check_exists(&*disk)?;
+        Self::open_copy(disk, options)
+    }
+
+    /// As [`Db::open_read_only`], also for a copy that is not finished.
+    pub(crate) fn open_copy(
+        disk: Arc<dyn Disk>,
+        options: Options,
+    ) -> Result<(Self, Recovery), StateError> {
         let (mut tries, mut races) = (1, 0);
         loop {
             let newest = Checkpoint::newest(&*disk)?;

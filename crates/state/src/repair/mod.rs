@@ -27,6 +27,7 @@ use crate::{
         handle::Db,
         held,
         open::{genesis_of, without_lost},
+        unfinished,
     },
     form,
     options::Options,
@@ -42,7 +43,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// If the database can't be opened even so, the error names what has to be imported again.
+/// If the database can't be opened even so, the error names what has to be imported again. A copy that was not
+/// finished is not repaired: [`StateError::UnfinishedBackup`].
 pub fn repair(
     disk: &Arc<dyn Disk>,
     options: Options,
@@ -50,6 +52,7 @@ pub fn repair(
     progress: &mut dyn FnMut(RepairProgress),
 ) -> Result<RepairReport, StateError> {
     options.check()?;
+    unfinished::refuse(&**disk)?;
     let salvage = Arc::new(SalvageDisk::new(disk.clone()));
     let (worked_on, opened): (Arc<dyn Disk>, Arc<dyn Disk>) = match is_trial {
         true => {

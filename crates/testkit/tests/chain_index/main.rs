@@ -281,6 +281,46 @@ fn a_follower_keeps_up_with_a_chain_that_branches() {
 }
 
 #[test]
+fn a_follower_that_could_not_finish_leaves_the_log_that_its_index_needs() {
+    let few = Options {
+        keep_blocks: Some(3),
+        ..options()
+    };
+    for is_dropped in [false, true] {
+        let mut world = World::with(14, few);
+        world.catch_up().unwrap();
+        let follower = IndexFollower::start(world.index.clone(), world.db.clone());
+        world.disk.inject(Fault::FailedWrite, "index/", 10_000);
+        world.blocks(0..30);
+        match is_dropped {
+            true => drop(follower),
+            false => assert!(follower.finish().is_err()),
+        }
+        for _ in 0..20 {
+            world.blocks(0..20);
+            world.db.flush(0).unwrap();
+        }
+        let kept_from = world.db.stats().unwrap().kept_from;
+        assert!(kept_from < 30, "{is_dropped}: {kept_from}");
+        world.disk.clear_faults();
+        // Another one takes it over, and gives the log back when it is done.
+        world = world.reopen(false);
+        let index = world.index.clone();
+        IndexFollower::start(index.clone(), world.db.clone())
+            .finish()
+            .unwrap();
+        assert_eq!(index.durable(), Some(world.db.head()), "{is_dropped}");
+        world.compare(&index);
+        world.blocks(0..20);
+        world.db.flush(0).unwrap();
+        assert!(
+            world.db.stats().unwrap().kept_from > 300,
+            "the log is held for nobody any more"
+        );
+    }
+}
+
+#[test]
 fn an_index_of_another_database_and_one_that_is_held_say_so() {
     let world = World::new(12);
     let disk: Arc<dyn Disk> = Arc::new(world.disk.clone());

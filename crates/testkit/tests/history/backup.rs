@@ -2,9 +2,9 @@
 
 use crate::world::*;
 use cambium_history::{
-    Follower, History, HistoryCopy, HistoryError, HistoryOptions, WholeNodes, backup_with_history,
+    Follower, HistoryCopy, HistoryError, HistoryOptions, WholeNodes, backup_with_history,
 };
-use cambium_state::{BackupReport, Db, Disk, FaultyDisk, Options};
+use cambium_state::{BackupReport, Db, Disk, FaultyDisk, Options, StateError, StoreError, repair};
 use cambium_testkit::{
     Random,
     plain::{self, path},
@@ -165,39 +165,45 @@ fn a_copy_that_fails_leaves_nothing_and_the_next_one_is_whole() {
 }
 
 #[test]
-fn a_copy_that_ends_with_the_power_has_a_whole_history_or_none() {
+fn a_copy_that_ends_with_the_power_is_none_or_has_its_whole_history() {
     let mut world = World::with(Some(WholeNodes::default()), 42);
     (0..60).for_each(|_| world.block());
     world.catch_up();
     world.history.flush().unwrap();
     let to = FaultyDisk::new(1);
     backup(&world.disk, &to, options()).unwrap();
-    let (mut whole, mut none) = (0, 0);
+    let (mut whole, mut none, mut unfinished) = (0, 0, 0);
     for operations in 0..to.operations() + 1 {
         let to = FaultyDisk::new(operations);
         to.lose_power_after(operations);
         _ = backup(&world.disk, &to, options());
         let to = to.crash();
-        let Ok((db, _)) = Db::open(Arc::new(to.clone()), options()) else {
-            continue;
-        };
-        if History::exists(&to).unwrap() {
-            whole += 1;
-            let history = open_history(&to, &db);
-            assert_eq!(history.blocks(), world.history.blocks());
-            history.check().unwrap();
-        } else {
-            // What was copied of it does not stand in the way of another one.
-            none += 1;
-            let shared: Arc<dyn Disk> = Arc::new(to.clone());
-            let history = History::create(shared, &db, 0, None, LITTLE).unwrap();
-            history.catch_up(&db, &mut |_| true).unwrap();
-            history.flush().unwrap();
-            history.check().unwrap();
+        let shared: Arc<dyn Disk> = Arc::new(to.clone());
+        match Db::open(shared.clone(), options()) {
+            Ok((db, _)) => {
+                whole += 1;
+                let history = open_history(&to, &db);
+                assert_eq!(history.blocks(), world.history.blocks());
+                history.check().unwrap();
+            }
+            Err(StateError::UnfinishedBackup { .. }) => {
+                unfinished += 1;
+                let read = Db::open_read_only(shared.clone(), options());
+                assert!(matches!(read, Err(StateError::UnfinishedBackup { .. })));
+                let again = backup(&world.disk, &to, options());
+                let told = again.unwrap_err().to_string();
+                assert!(told.contains("Remove the directory"), "{told}");
+                let repaired = repair(&shared, options(), false, &mut |_| {});
+                assert!(matches!(repaired, Err(StateError::UnfinishedBackup { .. })));
+            }
+            Err(StateError::Store(StoreError::NotADatabase { .. })) => none += 1,
+            Err(error) => panic!("{operations}: {error}"),
         }
     }
-    say(&format!("{whole} copies with a history, {none} without"));
-    assert!(whole > 0 && none > 0);
+    say(&format!(
+        "copies: {whole} whole, {unfinished} not finished, {none} not begun"
+    ));
+    assert!(whole > 0 && unfinished > 40 && none > 0);
 }
 
 #[test]

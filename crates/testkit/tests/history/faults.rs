@@ -222,6 +222,45 @@ fn the_log_is_kept_for_a_follower_and_no_longer() {
 }
 
 #[test]
+fn a_follower_that_could_not_finish_leaves_the_log_that_its_history_needs() {
+    let few = Options {
+        keep_blocks: Some(3),
+        ..options()
+    };
+    for is_dropped in [false, true] {
+        let mut world = World::of(23, few, None, HistoryOptions::default());
+        let follower = Follower::start(world.history.clone(), world.db.clone());
+        (0..30).for_each(|_| world.block());
+        world.disk.inject(Fault::FailedWrite, "history/", 10_000);
+        match is_dropped {
+            true => drop(follower),
+            false => assert!(follower.finish().is_err()),
+        }
+        for _ in 0..20 {
+            (0..20).for_each(|_| world.block());
+            world.db.flush(0).unwrap();
+        }
+        assert_eq!(world.db.stats().unwrap().kept_from, 0, "{is_dropped}");
+        world.disk.clear_faults();
+        // Another one takes it over, and gives the log back when it is done.
+        drop(world.history);
+        world.history = open_history(&world.disk, &world.db);
+        let follower = Follower::start(world.history.clone(), world.db.clone());
+        follower.finish().unwrap();
+        assert_eq!(world.history.durable(), world.db.head(), "{is_dropped}");
+        (0..430)
+            .step_by(31)
+            .for_each(|number| world.compare(number));
+        (0..20).for_each(|_| world.block());
+        world.db.flush(0).unwrap();
+        assert!(
+            world.db.stats().unwrap().kept_from > 300,
+            "the log is held for nobody any more"
+        );
+    }
+}
+
+#[test]
 fn one_failed_write_does_not_end_a_follower() {
     let few = Options {
         keep_blocks: Some(3),

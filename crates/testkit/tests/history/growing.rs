@@ -267,7 +267,7 @@ fn readers_beside_a_follower_that_prunes_see_what_was() {
 }
 
 #[test]
-fn the_log_is_kept_until_the_last_follower_has_ended() {
+fn the_log_is_kept_until_the_last_follower_has_finished() {
     let few = cambium_state::Options {
         keep_blocks: Some(3),
         ..options()
@@ -287,6 +287,6 @@ fn the_log_is_kept_until_the_last_follower_has_ended() {
     let durable = world.history.durable().number;
     let kept_from = commit_some(&mut world);
     assert!(kept_from <= durable + 1, "{kept_from} after {durable}");
-    drop(one);
+    one.finish().unwrap();
     assert!(commit_some(&mut world) > 300);
 }

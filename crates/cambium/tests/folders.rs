@@ -1,0 +1,187 @@
+//! Something odd in place of the index, the history or the preimages: the chain needs none of them, so whatever can be done
+//! without them is done, and what is not done is said.
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+use support::{Fixture, Run, cambium, copy_dir, number, quantity};
+
+const HEAD: u64 = 120;
+/// The block from which the odd thing is met.
+const BEFORE: u64 = 100;
+
+/// What is made of a folder. Of some it can't be told that there was anything.
+struct Odd {
+    name: &'static str,
+    make: fn(&Path),
+    is_told: bool,
+}
+
+const ODD: [Odd; 8] = [
+    Odd {
+        name: "a list with other bytes",
+        make: |folder| {
+            let list = folder.join("runs.list");
+            let mut bytes = fs::read(&list).unwrap();
+            bytes[..2].copy_from_slice(b"XX");
+            fs::write(list, bytes).unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "an empty list",
+        make: |folder| fs::write(folder.join("runs.list"), "").unwrap(),
+        is_told: true,
+    },
+    Odd {
+        name: "a folder in place of the list",
+        make: |folder| {
+            fs::remove_file(folder.join("runs.list")).unwrap();
+            fs::create_dir(folder.join("runs.list")).unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "a list that is a link to itself",
+        make: |folder| {
+            fs::remove_file(folder.join("runs.list")).unwrap();
+            symlink("runs.list", folder.join("runs.list")).unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "a file in place of the folder",
+        make: |folder| {
+            fs::remove_dir_all(folder).unwrap();
+            fs::write(folder, "x").unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "a link to itself in place of the folder",
+        make: |folder| {
+            fs::remove_dir_all(folder).unwrap();
+            symlink(folder.file_name().unwrap(), folder).unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "a run is gone",
+        make: |folder| fs::remove_file(a_run(folder)).unwrap(),
+        is_told: true,
+    },
+    Odd {
+        name: "no list",
+        make: |folder| fs::remove_file(folder.join("runs.list")).unwrap(),
+        is_told: false,
+    },
+];
+
+fn a_run(folder: &Path) -> PathBuf {
+    let names = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut runs: Vec<_> = names
+        .filter(|path| path.extension() == Some("run".as_ref()))
+        .collect();
+    runs.sort();
+    runs.swap_remove(0)
+}
+
+fn run(db: &Path, words: &str) -> Run {
+    let mut args: Vec<&str> = words.split(' ').collect();
+    args.extend(["--datadir", db.to_str().unwrap()]);
+    cambium(args)
+}
+
+#[test]
+fn the_chain_goes_on_without_an_index_a_history_or_preimages_that_it_cannot_have() {
+    let fixture = Fixture::generate(100, HEAD, 6);
+    let db = fixture.db();
+    let chain = fixture.chain().display().to_string();
+    let genesis = fixture.genesis().display().to_string();
+    run(
+        &db,
+        &format!(
+            "import --genesis {genesis} --preimages --index --history flat --keep-blocks 8 {chain}"
+        ),
+    )
+    .done();
+    run(&db, &format!("unwind --to {BEFORE}")).done();
+    for folder in ["index", "history", "preimages"] {
+        for Odd {
+            name,
+            make,
+            is_told,
+        } in &ODD
+        {
+            let what = format!("{name}, {folder}");
+            let (odd, copy) = (fixture.path("odd"), fixture.path("copy"));
+            copy_dir(&db, &odd);
+            make(&odd.join(folder));
+            for words in ["block 99", "receipts 99", "witness 99 --json", "db check"] {
+                let told = run(&odd, words);
+                assert_eq!(told.code, 0, "{what}, {words}: {}", told.stderr);
+            }
+            let stats = run(&odd, "db stats --json").done().json();
+            assert_eq!(stats["head_number"], quantity(BEFORE), "{what}");
+            let backup = run(&odd, &format!("db backup {} --json", copy.display()));
+            match folder {
+                // A copy without its history would not be what was asked for.
+                "history" if *is_told => {
+                    assert!(backup.code > 0, "{what}");
+                    let without = format!("db backup {} --no-history", copy.display());
+                    run(&odd, &without).done();
+                }
+                _ => {
+                    let expected = i32::from(*is_told);
+                    assert_eq!(backup.code, expected, "{what}: {}", backup.stderr);
+                    let is_there = copy.join(folder).join("runs.list").exists();
+                    assert!(!is_there, "{what}");
+                }
+            }
+            let of_copy = run(&copy, "db check");
+            assert_eq!(of_copy.code, 0, "{what}: {}", of_copy.stderr);
+            // A quiet import does all that it can, says what it can't, and loses nothing that would be needed.
+            let imported = run(&odd, &format!("import -q --json --keep-blocks 8 {chain}"));
+            let report = imported.json();
+            assert_eq!(report["head_number"], quantity(HEAD), "{what}");
+            let error = &report[format!("{folder}_error")];
+            let expected = (i32::from(*is_told), *is_told);
+            let found = (imported.code, error.is_string());
+            assert_eq!(found, expected, "{what}: {}", imported.stderr);
+            assert_eq!(!imported.stderr.is_empty(), *is_told, "{what}");
+            for other in ["index", "history", "preimages"] {
+                let error = &report[format!("{other}_error")];
+                assert!(other == folder || error.is_null(), "{what}: {error}");
+            }
+            if *is_told {
+                let stats = run(&odd, "db stats --json").done().json();
+                let kept_from = number(&stats["kept_from"]);
+                assert!(kept_from <= BEFORE, "{what}: the log begins at {kept_from}");
+                let error = &stats[format!("{folder}_error")];
+                assert!(folder == "history" || error.is_string(), "{what}: {stats}");
+            }
+            fs::remove_dir_all(&odd).unwrap();
+            fs::remove_dir_all(&copy).unwrap();
+        }
+    }
+    // What is asked for and can't be had is no import at all.
+    let before = run(&db, "db stats --json").done().json();
+    for (folder, option) in [("index", "--index"), ("history", "--history flat")] {
+        let odd = fixture.path("odd");
+        copy_dir(&db, &odd);
+        fs::write(odd.join(folder).join("runs.list"), "").unwrap();
+        let refused = run(&odd, &format!("import --json {option} {chain}"));
+        assert!(refused.code > 0 && refused.stderr.contains("runs.list"));
+        let after = run(&odd, "db stats --json").done().json();
+        assert_eq!(after["head_number"], before["head_number"]);
+        assert_ne!(after["head_number"], Value::Null);
+        fs::remove_dir_all(&odd).unwrap();
+    }
+}
