@@ -441,8 +441,8 @@ fn a_damaged_history_is_named_and_harms_nothing_else() {
     cambium!("db", "check", "--history", "--datadir", db).fails(4, &words);
     // The trailer: what follows the chain by default goes on without, and says so.
     damage(whole.len() - 4096 + 30);
-    let followed = import(&fixture, &db, &fixture.chain(), &[]).done();
-    assert!(followed.stderr.contains(&name), "{}", followed.stderr);
+    let followed = import(&fixture, &db, &fixture.chain(), &[]).fails(1, &[&name]);
+    assert!(followed.json()["history_error"].is_string());
     import(&fixture, &db, &fixture.chain(), &["--history", "flat"]).fails(4, &words);
     let key = keys(&fixture).remove(0);
     assert_eq!(
@@ -456,6 +456,23 @@ fn a_damaged_history_is_named_and_harms_nothing_else() {
     cambium!("history", "build", "--datadir", db).done();
     cambium!("db", "check", "--history", "--datadir", db).done();
     cambium!("db", "check", "--datadir", db).done();
+}
+
+#[test]
+fn a_history_is_checked_up_to_where_the_chain_has_left_it() {
+    let fixture = Fixture::generate_with(200, 80, 10, &[]);
+    for mode in ["flat", "archive"] {
+        let db = fixture.path(mode);
+        import(&fixture, &db, &fixture.chain(), &["--history", mode]).done();
+        cambium!("unwind", "--to", "50", "--datadir", db).done();
+        let checked = cambium!("db", "check", "--history", "--json", "--datadir", db).done();
+        assert_eq!(checked.json()["last_number"], "0x32", "{mode}");
+        assert_eq!(checked.json()["blocks_compared"], 50, "{mode}");
+        // Of a branch that it has not followed yet.
+        import(&fixture, &db, &fixture.chain(), &["--history", "none"]).done();
+        let checked = cambium!("db", "check", "--history", "--json", "--datadir", db).done();
+        assert_eq!(checked.json()["last_number"], "0x50", "{mode}");
+    }
 }
 
 #[test]

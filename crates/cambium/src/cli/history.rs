@@ -207,6 +207,10 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     let disk = open::disk_to_read(args)?;
     let history = History::open_read_only(disk, &db, options(args, None))?;
     let checked = history.check()?;
+    if db.block_id(history.blocks().1.number)? != Some(history.blocks().1) {
+        // The chain has left its newest block, which is taken back here in memory alone.
+        history.catch_up(&db, &mut |_| true)?;
+    }
     let (first, upto) = history.blocks();
     let blocks = upto.number - first.number;
     let step = blocks.div_ceil(CHECKED_BLOCKS).max(1) as usize;
