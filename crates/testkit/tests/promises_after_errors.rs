@@ -105,6 +105,82 @@ fn an_unwind_in_steps_is_durable_when_it_returns_whoever_merges_besides() {
 }
 
 #[test]
+fn the_head_goes_in_steps_below_what_was_safe_and_finalized_whatever_happens_on_the_way() {
+    let (db, disk) = database(STEPS);
+    let mut blocks = vec![db.head()];
+    for number in 1..=140 {
+        commit(&db, vec![large(number)], vec![]);
+        blocks.push(db.head());
+    }
+    db.flush(0).unwrap();
+    close(db, &disk);
+    // Which of them are safe and finalized, and where the head goes.
+    let cases = [
+        (Some(140), Some(140), 1),
+        (Some(140), None, 1),
+        (Some(140), Some(120), 40),
+        (Some(130), Some(30), 40),
+        (Some(30), Some(30), 30),
+    ];
+    let (mut cuts, mut opened_below) = (0, 0);
+    for (safe, finalized, to) in cases {
+        let block = |number: Option<usize>| number.map(|number| blocks[number]);
+        let case = format!("{safe:?}, {finalized:?}, to {to}");
+        let stays = |number: Option<usize>| block(number.filter(|number| *number <= to));
+        let (mut operations, mut cut) = (0, None);
+        loop {
+            let from = disk.duplicate();
+            let (db, _) = Db::open(Arc::new(from.clone()), STEPS).unwrap();
+            db.set_canonical(db.head(), block(safe), block(finalized))
+                .unwrap();
+            let before = from.operations();
+            if let Some(cut) = cut {
+                from.lose_power_after(cut);
+            }
+            let moved = db.unwind(to as u64);
+            if cut.is_none() {
+                assert_eq!(moved.unwrap(), blocks[to], "{case}");
+                assert!(from.operations() > before + 40, "{case}: not in steps");
+                operations = from.operations() - before;
+                let now = db.finality();
+                assert_eq!(now.finalized, stays(finalized), "{case}");
+                assert_eq!(now.safe, stays(safe).or(stays(finalized)), "{case}");
+                db.flush(0).unwrap();
+            }
+            drop(db);
+            let left = match cut {
+                None => from,
+                Some(_) => from.crash(),
+            };
+            plain::wait_until_closed(&left);
+            let opened = Db::open(Arc::new(left.clone()), STEPS);
+            let (db, _) = opened.unwrap_or_else(|error| panic!("{case}, {cut:?}: {error}"));
+            let head = db.head();
+            let is_there = head == blocks[to] || cut.is_some() && head == blocks[140];
+            assert!(is_there, "{case}, {cut:?}: {head}");
+            if head == blocks[to] {
+                opened_below += 1;
+                assert_eq!(db.finality().finalized, stays(finalized), "{case}, {cut:?}");
+            } else {
+                assert_eq!(db.finality().finalized, block(finalized), "{case}, {cut:?}");
+            }
+            assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
+            // It goes on from there.
+            let next = seal(db.view().unwrap(), "another", vec![large(7)]).unwrap();
+            next.commit().unwrap();
+            close(db, &left);
+            let next = cut.map_or(0, |cut| cut + operations.div_ceil(9));
+            if next >= operations {
+                break;
+            }
+            cut = Some(next);
+            cuts += 1;
+        }
+    }
+    assert!(cuts >= 40 && opened_below > 30, "{cuts}, {opened_below}");
+}
+
+#[test]
 fn the_head_goes_to_a_long_branch_whoever_merges_besides() {
     let options = Options {
         unfinalized_blocks: 200,

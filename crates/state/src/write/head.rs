@@ -171,6 +171,8 @@ impl Engine {
     pub(crate) fn descend_to(self: &Arc<Self>, id: BlockId) -> Result<(), StateError> {
         // Every checkpoint from here on must name this head, no matter what starts the merge.
         *self.journal.target_head.lock() = Some(id);
+        // The branches that a merge keeps are those of the finalized block, which the way may leave behind.
+        retry_transient(|| self.forget_not_below(id))?;
         loop {
             let step = retry_transient(|| self.step_down(id))?;
             retry_transient(|| self.restore_layer(step, true))?;
@@ -190,6 +192,22 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Forgets the safe and finalized blocks that `id` does not descend from.
+    fn forget_not_below(&self, id: BlockId) -> Result<(), StateError> {
+        let known = *self.journal.finality.lock();
+        let mut gone = Vec::new();
+        for block in known.blocks() {
+            if block.number > id.number || !self.journal.blocks.is_kin(id, block)? {
+                gone.push(block);
+            }
+        }
+        self.journal
+            .finality
+            .lock()
+            .retain(|block| !gone.contains(&block));
+        Ok(())
     }
 
     /// The next block on the way down to `id`, or `id` itself if it can be reached at once.
