@@ -41,7 +41,7 @@ mod check;
 pub use base::{
     budget::{
         Budget, MemoryInUse, code_cache_bytes_max, pinned_bytes_max, restored_bytes_max,
-        value_cache_bytes_max,
+        restored_bytes_reserved, value_cache_bytes_max,
     },
     counters::{Counter, CounterValues, Counters},
     error::{StateError, update_error},

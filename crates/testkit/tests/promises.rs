@@ -12,7 +12,7 @@ use cambium_state::{
 };
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{account, change, commit, path, put, tiny_options, wait_until_closed},
+    plain::{account, change, commit, path, put, seal, tiny_options, wait_until_closed},
     say,
 };
 use cambium_trie::ProofTargets;
@@ -266,7 +266,11 @@ fn what_is_held_keeps_no_more_than_it_needs() {
 
 #[test]
 fn views_of_old_blocks_take_their_memory_along() {
-    let (db, _disk) = database();
+    let few = Options {
+        unfinalized_blocks: 4,
+        ..tiny_options()
+    };
+    let (db, _disk) = database_of(ACCOUNTS, few);
     let mut random = Random::new(5);
     for _ in 0..200 {
         commit(&db, some_changes(&mut random, 40), vec![]);
@@ -292,14 +296,14 @@ fn views_of_old_blocks_take_their_memory_along() {
     let stats = db.stats().unwrap();
     assert_eq!((stats.restored_states, stats.pinned_bytes), (0, 0));
     // All of them at once have a budget, and say so.
-    let mut views = Vec::new();
-    let refused = (0..190).find_map(|number| {
+    let old = db.head().number - db.options().unfinalized_blocks as u64;
+    let (mut views, mut refused) = (Vec::new(), None);
+    for number in (0..old).chain((0..old).rev()) {
         match db.view_at(number) {
             Ok(view) => views.push(view),
-            Err(error) => return Some(error),
+            Err(error) => refused = Some(error),
         }
-        None
-    });
+    }
     let most = db.stats().unwrap().pinned_bytes;
     say(&format!(
         "{} views of old blocks took {most} bytes",
@@ -310,8 +314,18 @@ fn views_of_old_blocks_take_their_memory_along() {
         "{refused:?}"
     );
     assert!(most <= 16 << 20);
-    // Neither commits nor other views wait for them.
+    // Neither commits nor other views wait for them, nor does a change of the branch.
     commit_and_merge(&db, &mut random);
+    for depth in 1..4 {
+        db.flush(0).unwrap();
+        let parent = db.block_id(db.head().number - depth).unwrap().unwrap();
+        let changes = Changes::new(some_changes(&mut random, 50));
+        let name = format!("a sibling {depth} below the head");
+        let sibling = seal(db.view_of(parent).unwrap(), name, changes, vec![]).unwrap();
+        let sibling = sibling.commit_side_branch().unwrap().id();
+        db.set_head(sibling).unwrap();
+        commit_and_merge(&db, &mut random);
+    }
     db.view().unwrap().account(&path(1)).unwrap();
     drop(views);
     assert!(db.view_at(150).is_ok());

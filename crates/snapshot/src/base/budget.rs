@@ -54,6 +54,8 @@ const PINNED_BYTES_MAX: u64 = 64 << 20;
 const PAST_BYTES_MIN: u64 = 8 << 20;
 /// Views of old blocks may take 1/8 of all memory.
 const PAST_DIVISOR: u64 = 8;
+/// 1/4 of that is for blocks on which others can be built, so that readers don't keep a chain from changing its branch.
+const PAST_RESERVE_DIVISOR: u64 = 4;
 
 /// Size of the value cache, in bytes, for a budget of `memory` bytes.
 pub fn value_cache_bytes_max(memory: u64) -> u64 {
@@ -68,6 +70,11 @@ pub fn code_cache_bytes_max(memory: u64) -> u64 {
 /// Limit of all layers restored for views of old blocks, in bytes, for a budget of `memory` bytes.
 pub fn restored_bytes_max(memory: u64) -> u64 {
     (memory / PAST_DIVISOR).max(PAST_BYTES_MIN)
+}
+
+/// What of that views of old blocks leave to blocks on which others can be built, in bytes.
+pub fn restored_bytes_reserved(memory: u64) -> u64 {
+    restored_bytes_max(memory) / PAST_RESERVE_DIVISOR
 }
 
 /// Limit of the pages that are pinned for blocks, in bytes, for a budget of `memory` bytes.

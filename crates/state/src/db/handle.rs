@@ -87,7 +87,8 @@ impl Db {
     /// [`StateError::UnknownBlock`] for a block that is not in the database, without reading the
     /// log. [`StateError::NotKept`] for a block that [`Options::keep_blocks`] has removed, or soon
     /// will. [`StateError::TooFar`] if the changes between do not fit into their share of the
-    /// memory.
+    /// memory, a part of which views of blocks below the newest [`Options::unfinalized_blocks`] heights leave
+    /// to blocks on which others can be built.
     pub fn view_of(&self, id: BlockId) -> Result<View, StateError> {
         self.inner.view_of(id)
     }

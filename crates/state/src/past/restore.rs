@@ -30,7 +30,7 @@ use crate::{
 };
 use cambium_primitives::BlockNumber;
 use cambium_primitives::{BlockId, Changes};
-use cambium_snapshot::{StateError, restored_bytes_max};
+use cambium_snapshot::{StateError, restored_bytes_max, restored_bytes_reserved};
 use parking_lot::Mutex;
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -105,6 +105,23 @@ impl Engine {
             left,
             bytes_max: left,
         }
+    }
+
+    /// As [`Engine::allowance`], for a view. Views of old blocks leave some of it to blocks on which others can be
+    /// built.
+    fn view_allowance(&self, block: BlockId, base: BlockId) -> Allowance {
+        let mut allowance = self.allowance(block, base);
+        let head = self.layers.current.read().tree.head().block.number;
+        let is_old = block
+            .number
+            .saturating_add(self.options.unfinalized_blocks as u64)
+            <= head;
+        if is_old && !self.journal.is_read_only() {
+            let reserved = restored_bytes_reserved(self.options.memory_bytes) as usize;
+            allowance.left = allowance.left.saturating_sub(reserved);
+            allowance.bytes_max = allowance.left;
+        }
+        allowance
     }
 
     /// The layer of a block, which is restored if it is not in memory.
@@ -278,7 +295,7 @@ impl Engine {
             };
             let root = above.root().block;
             let Branch { fork, side } = self.branch_of(&above, id)?;
-            let mut allowance = self.allowance(id, root);
+            let mut allowance = self.view_allowance(id, root);
             let mut fold = Fold::forwards();
             let mut has_values = true;
             match above.by_hash(&fork.hash) {
