@@ -208,6 +208,32 @@ fn a_load_that_loses_power_anywhere_can_be_made_again() {
 }
 
 #[test]
+fn a_load_that_a_full_disk_ends_anywhere_can_be_made_again() {
+    let random = &mut Random::new(3);
+    let (model, given) = state(random, 300, 1500);
+    let make = |disk: &FaultyDisk| load(disk, LITTLE, &given).and_then(create);
+    let whole = FaultyDisk::new(1);
+    make(&whole).unwrap();
+    let (calls, mut failed) = (whole.calls(), 0);
+    // The last ones are those that make it a database.
+    for at in (0..calls).filter(|at| at % 7 == 0 || at + 40 > calls) {
+        let disk = FaultyDisk::new(at);
+        disk.fill_after(at);
+        let made = make(&disk);
+        disk.clear_faults();
+        let db = match made {
+            Ok(db) => db,
+            Err(error) => {
+                failed += 1;
+                make(&disk).unwrap_or_else(|again| panic!("{at} of {calls}: {error}, then {again}"))
+            }
+        };
+        assert_eq!(db.view().unwrap().state_root(), model.root(), "{at}");
+    }
+    assert!(failed > 40, "{failed} of {calls}");
+}
+
+#[test]
 fn what_is_given_twice_or_has_no_account_is_named() {
     let random = &mut Random::new(3);
     let (_, given) = state(random, 200, 3000);

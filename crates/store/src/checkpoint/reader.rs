@@ -95,6 +95,18 @@ impl Checkpoint {
         sequences(&**disk)
     }
 
+    /// Removes all checkpoint files of a database that could not be made whole.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be removed.
+    pub fn remove_all(disk: &Arc<dyn Disk>) -> Result<(), StoreError> {
+        for sequence in Self::all(disk)? {
+            disk.remove(&name_of(sequence))?;
+        }
+        Ok(disk.sync_dir("")?)
+    }
+
     /// Returns the sequence number of the newest checkpoint file, intact or damaged.
     ///
     /// # Errors

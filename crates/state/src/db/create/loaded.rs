@@ -27,7 +27,8 @@ use cambium_snapshot::{
     checkpoint::{CheckpointState, RetiredPages},
 };
 use cambium_store::{
-    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest, create_readers_dir,
+    BlockEntry, BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, LogPosition, Manifest,
+    create_readers_dir,
 };
 use cambium_trie::{EMPTY_ROOT, layered_root};
 use std::sync::{Arc, atomic::Ordering};
@@ -133,10 +134,15 @@ impl Loaded {
         };
         // The first checkpoint completes the database. With a second one, either of them may be
         // lost.
-        let (first, _) = put(self.index, log_state.clone())?;
-        let fits = first.fits(self.options.index_bytes_max());
-        let again = first.write_again(&disk, &self.parts, fits)?;
-        let (state_index, _) = put(again, log_state)?;
+        let put_both = || {
+            let (first, _) = put(self.index, log_state.clone())?;
+            let fits = first.fits(self.options.index_bytes_max());
+            put(first.write_again(&disk, &self.parts, fits)?, log_state)
+        };
+        let (state_index, _) = put_both().inspect_err(|_| {
+            // Nothing was made then, as the error says, and it can be made again.
+            let _ = Checkpoint::remove_all(&disk);
+        })?;
         create_readers_dir(&*disk);
         let inner = Parts {
             options: self.options,
