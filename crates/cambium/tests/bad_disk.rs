@@ -9,6 +9,7 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
 };
 use support::{Fixture, Run, copy_dir, program, say};
@@ -150,6 +151,48 @@ fn output_to_a_full_device_is_an_error() {
         return;
     }
     cambium!("export", "/dev/full", "-d", fixture.db()).fails(1, &["/dev/full: can't be written"]);
+}
+
+#[test]
+fn a_file_that_could_not_be_written_whole_is_not_left_behind() {
+    let fixture = Fixture::generate(300, 60, 40);
+    fixture.import(&fixture.chain()).done();
+    let db = fixture.db();
+    let out = fixture.path("out");
+    fs::create_dir(&out).unwrap();
+    let path = |name: &str| out.join(name).display().to_string();
+    let export = format!("export {} -d {}", path("chain.rlp"), db.display());
+    let lists = format!("{export} --access-lists {}", path("lists.rlp"));
+    let dump = format!("db dump {} -d {}", path("dump.json"), db.display());
+    let workload = format!(
+        "workload --out {} --accounts 300 --blocks 60",
+        out.display()
+    );
+    for command in [&export, &lists, &dump, &workload] {
+        // The largest file, in blocks of 512 bytes.
+        let limited = Command::new("sh")
+            .args([
+                "-c",
+                "trap '' XFSZ; ulimit -f $1; shift; exec \"$@\"",
+                "sh",
+                "40",
+            ])
+            .arg(program().get_program())
+            .args(command.split(' '))
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&limited.stderr);
+        assert!(!limited.status.success(), "{command}: {told}");
+        assert!(told.contains("error: "), "{command}: {told}");
+        let left: Vec<_> = fs::read_dir(&out).unwrap().collect();
+        assert!(left.is_empty(), "{command}: {left:?}");
+    }
+    // What is there and can't be opened for writing is not the command's to remove.
+    fs::write(path("chain.rlp"), "another's").unwrap();
+    fs::set_permissions(path("chain.rlp"), fs::Permissions::from_mode(0o444)).unwrap();
+    let refused = support::cambium(export.split(' '));
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert_eq!(fs::read(path("chain.rlp")).unwrap(), b"another's");
 }
 
 /// Flips a bit of each file of a database, here and there, and lets the program say what it finds.

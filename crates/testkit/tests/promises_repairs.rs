@@ -69,6 +69,63 @@ fn close(db: Db, disk: &FaultyDisk) -> FaultyDisk {
     disk.duplicate()
 }
 
+#[test]
+fn repairs_that_a_full_disk_ends_leave_no_copies_of_what_they_did_not_change() {
+    let (db, disk) = database();
+    let mut random = Random::new(9);
+    (1..=60).for_each(|number| commit(&db, &mut random, number));
+    db.flush(0).unwrap();
+    let disk = close(db, &disk);
+    let log = disk
+        .files()
+        .into_iter()
+        .find(|name| name.starts_with("log/"));
+    let log = log.unwrap();
+    let len = disk.contents(&log).unwrap().len() as u64;
+    type Damage<'a> = (&'a str, Box<dyn Fn(&FaultyDisk) + 'a>);
+    let damages: [Damage<'_>; 2] = [
+        ("log", Box::new(|disk| disk.spoil(&log, len / 3, 4096))),
+        (
+            "codes.dat",
+            Box::new(|disk| disk.flip_bit("codes.dat", 5_000, 1)),
+        ),
+    ];
+    for (what, damage) in damages {
+        let disk = disk.duplicate();
+        damage(&disk);
+        let repaired = |disk: &FaultyDisk| {
+            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+            repair(&shared, tiny_options(), false, &mut |_| {})
+        };
+        let copies = |disk: &FaultyDisk| {
+            let names = disk.files().into_iter();
+            names.filter(|name| name.ends_with(".damaged")).count()
+        };
+        let whole = disk.duplicate();
+        repaired(&whole).unwrap();
+        let expected = copies(&whole);
+        let used: u64 = disk
+            .files()
+            .iter()
+            .map(|name| disk.contents(name).unwrap().len() as u64)
+            .sum();
+        // So little that not even the copy fits, up to some that does.
+        let mut failed = 0;
+        for more in [0, 100, 1_000, 3_000, 4_000] {
+            disk.limit_space(Some(used + more));
+            failed += u32::from(repaired(&disk).is_err());
+            assert!(copies(&disk) <= expected, "{what}: {more} bytes of room");
+        }
+        disk.limit_space(None);
+        let report = repaired(&disk).unwrap();
+        say(&format!(
+            "{what}: {failed} failed, {} copies",
+            report.copies.len()
+        ));
+        assert!(failed > 0 && copies(&disk) <= expected.max(1), "{what}");
+    }
+}
+
 fn contents(disk: &FaultyDisk) -> BTreeMap<String, Option<Vec<u8>>> {
     let names = disk.files().into_iter();
     names

@@ -9,7 +9,8 @@ use super::{
     },
     block_ref::BlockRef,
     error::Failure,
-    files, history, open,
+    files::{self, Unfinished},
+    history, open,
     output::{Output, Report, Table, bytes, count, quantity},
     preimages,
 };
@@ -194,9 +195,14 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     chain.block_rlp(from)?;
     chain.block_rlp(to)?;
     outputs().try_for_each(|file| refuse_to_overwrite(file, args.force))?;
+    let mut unfinished = Unfinished::default();
     let mut writer = files::blocks_to(&args.file)?;
+    unfinished.add(&args.file);
     let lists = args.access_lists.as_deref();
     let mut lists = lists.map(files::lists_to).transpose()?;
+    args.access_lists
+        .iter()
+        .for_each(|file| unfinished.add(file));
     let bar = out.bar(
         to - from + 1,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
@@ -223,6 +229,7 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
         json["access_lists"] = json!(lists);
         json["access_lists_file"] = json!(file);
     }
+    unfinished.finish();
     if outputs().any(files::is_standard) {
         // Nothing else goes to standard output.
         out.note(std::mem::take(&mut text));

@@ -4,14 +4,15 @@ use super::{
     args::dump::{DumpArgs, LoadArgs},
     chain::{INIT_BAR, described, init_progress, refuse_to_overwrite},
     error::Failure,
-    files, history, open,
+    files::{self, Unfinished},
+    history, open,
     output::{KEYS, KEYS_BAR, Output, Report, Table, count, quantity, step},
     preimages,
 };
 use cambium::{Chain, ChainError, DumpProgress, FileError, InitOptions};
 use serde_json::json;
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufWriter, Write},
     path::Path,
 };
@@ -29,12 +30,15 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.state.db, out)?;
     let view = history::view(&args.state, chain.db(), out)?;
     let file = files::output_name(&args.file);
+    let mut unfinished = Unfinished::default();
     let to: Box<dyn Write> = match to_stdout {
         true => Box::new(io::stdout()),
         false => {
             refuse_to_overwrite(&args.file, args.force)?;
             let created = File::create(&args.file);
-            Box::new(created.map_err(Failure::io(&args.file, "created"))?)
+            let created = created.map_err(Failure::io(&args.file, "created"))?;
+            unfinished.add(&args.file);
+            Box::new(created)
         }
     };
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, to);
@@ -51,12 +55,6 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
         },
     );
     bar.finish_and_clear();
-    // A part of a dump is none, and a device or a link is not the dump's.
-    let is_part = || args.file.symlink_metadata().is_ok_and(|it| it.is_file());
-    if done.is_err() && !to_stdout && is_part() {
-        // If it can't be removed, the error that is reported matters more.
-        _ = fs::remove_file(&args.file);
-    }
     let done = done.map_err(|error| match error {
         // Whoever reads standard output has enough of it: no error.
         ChainError::File(FileError::Write { source, .. })
@@ -66,6 +64,7 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
         }
         error => error.into(),
     })?;
+    unfinished.finish();
     let block = view.block();
     let missing = done.hashed_accounts + done.hashed_slots;
     if let Some(error) = &done.preimages_error {

@@ -10,7 +10,7 @@ use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, IsTerminal, Read},
     os::fd::AsFd,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 const STANDARD_INPUT: &str = "standard input";
@@ -158,6 +158,36 @@ pub(crate) fn make_directory(dir: &Path) -> Result<(), Failure> {
     match dir.is_file() {
         true => Err(Failure::NoDirectory(dir.to_owned())),
         false => fs::create_dir_all(dir).map_err(Failure::io(dir, "made")),
+    }
+}
+
+/// Files that are being written. If that fails, they are removed: a part of a file is none.
+#[derive(Default)]
+pub(crate) struct Unfinished(Vec<PathBuf>);
+
+impl Unfinished {
+    /// Adds a file that was just created.
+    pub(crate) fn add(&mut self, file: &Path) {
+        if !is_standard(file) {
+            self.0.push(file.to_owned());
+        }
+    }
+
+    /// All of them are whole.
+    pub(crate) fn finish(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        for file in &self.0 {
+            // A device or a link is not the command's.
+            if file.symlink_metadata().is_ok_and(|it| it.is_file()) {
+                // If it can't be removed, the error that is reported matters more.
+                let _ = fs::remove_file(file);
+            }
+        }
     }
 }
 

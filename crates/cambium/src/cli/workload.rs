@@ -4,7 +4,7 @@ use super::{
     args::workload::WorkloadArgs,
     chain::{INIT_BAR, init_progress, refuse_to_overwrite},
     error::Failure,
-    files,
+    files::{self, Unfinished},
     output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
@@ -127,11 +127,14 @@ pub(crate) fn generate(
         .tempdir_in(dir)
         .map_err(Failure::io(dir, "written to"))?;
 
+    let mut unfinished = Unfinished::default();
     let accounts = count(workload.genesis().accounts);
     let bar = out.bar(0, "");
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message(format!("writing {accounts} accounts to the genesis file"));
-    write_genesis(workload, &genesis).map_err(Failure::io(&genesis, "written"))?;
+    let created = File::create(&genesis).map_err(Failure::io(&genesis, "created"))?;
+    unfinished.add(&genesis);
+    write_genesis(workload, created).map_err(Failure::io(&genesis, "written"))?;
     bar.finish_and_clear();
     let options = Options {
         memory_bytes: how.memory_bytes,
@@ -147,8 +150,10 @@ pub(crate) fn generate(
 
     let first = chain.block(chain.db().genesis().number)?.header;
     let mut writer = ChainWriter::create(&chain_file)?;
+    unfinished.add(&chain_file);
     let lists = lists_file.as_ref().map(AccessListWriter::create);
     let mut lists = lists.transpose()?;
+    lists_file.iter().for_each(|file| unfinished.add(file));
     let bar = out.bar(
         workload.params().blocks,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
@@ -167,6 +172,7 @@ pub(crate) fn generate(
     })?;
     writer.finish()?;
     lists.map(AccessListWriter::finish).transpose()?;
+    unfinished.finish();
     bar.finish_and_clear();
     Ok(Generated {
         genesis,
@@ -186,8 +192,8 @@ fn gas(gas: u64, blocks: u64) -> String {
     }
 }
 
-fn write_genesis(workload: &Workload, file: &Path) -> std::io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
+fn write_genesis(workload: &Workload, file: File) -> std::io::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 20, file);
     workload.write_genesis(&mut out)?;
     out.flush()?;
     out.get_ref().sync_all()

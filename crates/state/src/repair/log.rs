@@ -158,8 +158,10 @@ impl Repair<'_> {
         } = position;
         let copy = self.copy_name(&format!("log-{number:08}-{offset}"))?;
         let to = self.disk.create(&copy).map_err(StoreError::from)?;
-        BlockLog::cut_out(&*self.disk, salt, boundaries, damage, &*to)?;
-        self.drop_if_empty(&copy)?;
+        let cut = BlockLog::cut_out(&*self.disk, salt, boundaries, damage, &*to);
+        let copied = self.drop_if_empty(&copy);
+        cut?;
+        copied?;
         let (what, remedy, is_repaired) = match kind {
             LogDamageKind::Range => (
                 format!("{file} is damaged from byte {offset} to byte {end}"),

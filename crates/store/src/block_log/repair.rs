@@ -327,7 +327,8 @@ impl Search<'_> {
     }
 }
 
-/// Copies the existing bytes of a range of `file` to the end of `copy`, and syncs it.
+/// Copies the existing bytes of a range of `file` to the end of `copy`, and syncs it. If that fails, `copy` is as
+/// before, as far as possible.
 fn copy_damaged(
     file: &dyn DiskFile,
     from: u64,
@@ -335,8 +336,13 @@ fn copy_damaged(
     copy: &dyn DiskFile,
 ) -> Result<(), StoreError> {
     let to = to.min(file.len()?);
-    copy_range(file, from..to, copy, copy.len()?, |_| ())?;
-    Ok(copy.sync()?)
+    let before = copy.len()?;
+    let copied = copy_range(file, from..to, copy, before, |_| ()).and_then(|()| copy.sync());
+    if copied.is_err() {
+        // Nothing is cut out without a copy, so what there is of it is of no use.
+        let _ = copy.set_len(before);
+    }
+    Ok(copied?)
 }
 
 /// Appends an internal record with a payload of zeros.

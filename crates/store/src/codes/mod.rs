@@ -240,9 +240,14 @@ impl Codes {
         new.file()?.sync()?;
         if let Some(old) = &*old.file.read() {
             let to = disk.create(copy)?;
-            copy_range(&**old, 0..old.len()?, &*to, 0, |_| ())?;
-            to.sync()?;
-            disk.sync_dir("")?;
+            let copied = copy_range(&**old, 0..old.len()?, &*to, 0, |_| ())
+                .and_then(|()| to.sync())
+                .and_then(|()| disk.sync_dir(""));
+            if copied.is_err() {
+                // The old file is still there.
+                let _ = disk.remove(copy);
+            }
+            copied?;
         }
         disk.rename(NEW_NAME, NAME)?;
         disk.sync_dir("")?;
