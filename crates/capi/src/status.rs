@@ -102,7 +102,10 @@ impl From<KvError> for Failure {
             KvError::ValueTooLarge { .. }
             | KvError::OtherStore(_)
             | KvError::OtherParent { .. } => CambiumStatus::InvalidArgument,
-            KvError::RollbackTooFar { .. } | KvError::UnknownRoot { .. } => CambiumStatus::NotKept,
+            KvError::RollbackTooFar { .. }
+            | KvError::UnknownRoot { .. }
+            | KvError::NoSuchCommit { .. }
+            | KvError::NotKept { .. } => CambiumStatus::NotKept,
             KvError::NotKeyValue => CambiumStatus::Unavailable,
             KvError::State(error) => status_of(error),
             _ => CambiumStatus::Io,

@@ -1,6 +1,23 @@
 //! Errors of disk operations, with the file, the offset and a hint for the operator.
 
-use std::{fmt, io};
+use std::{fmt, io, path::Path};
+
+/// Folders of what is beside a database, which does without it, and what brings each back.
+const BESIDE: [(&str, &str); 3] = [
+    (
+        "index",
+        "the state does not need it. Remove the folder `index`, and `cambium index build` makes it again",
+    ),
+    (
+        "history",
+        "the database does not need it. Remove the folder `history`, and `cambium history build` makes it again",
+    ),
+    (
+        "preimages",
+        "the database does not need it. Restore the folder `preimages` from a backup, or remove it to go on \
+         without preimages",
+    ),
+];
 
 /// A failed disk operation.
 #[derive(Debug)]
@@ -82,39 +99,54 @@ impl DiskError {
     }
 
     /// Returns a hint for the operator, if there is one.
-    fn hint(&self) -> Option<&'static str> {
+    fn hint(&self) -> Option<String> {
         // The one kind without a name in the standard library: too many open files.
         let open_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
         if open_files
             .iter()
             .any(|e| self.source.raw_os_error() == Some(e.raw_os_error()))
         {
-            return Some("too many open files: raise the limit (`ulimit -n`) and run again");
-        }
-        if self.is_unreadable() && self.op == "read" {
             return Some(
-                "the device failed: try again, and if it stays so, `cambium db repair` goes on \
-                 without what can't be read, as far as other files tell it",
+                "too many open files: raise the limit (`ulimit -n`) and run again".to_owned(),
             );
         }
-        match self.source.kind() {
-            io::ErrorKind::StorageFull => Some("disk full: free some space and run again"),
-            io::ErrorKind::QuotaExceeded => Some("quota used up: free some space and run again"),
+        if self.is_unreadable() && self.op == "read" {
+            let way_back = self.way_back(
+                "`cambium db repair` goes on without what can't be read, as far as other files tell it",
+            );
+            return Some(format!(
+                "the device failed: try again, and if it stays so, {way_back}"
+            ));
+        }
+        let from_others = "`cambium db repair` brings back what other files tell";
+        let hint = match self.source.kind() {
+            io::ErrorKind::StorageFull => "disk full: free some space and run again",
+            io::ErrorKind::QuotaExceeded => "quota used up: free some space and run again",
             io::ErrorKind::PermissionDenied => {
-                Some("check the owner and the mode of the file and of its directories")
+                "check the owner and the mode of the file and of its directories"
             }
             io::ErrorKind::ReadOnlyFilesystem => {
-                Some("the file system is read-only: mount it for writing and run again")
+                "the file system is read-only: mount it for writing and run again"
             }
             io::ErrorKind::NotFound if self.op == "open" => {
-                Some("a file is gone: `cambium db repair` brings back what other files tell")
+                return Some(format!("a file is gone: {}", self.way_back(from_others)));
             }
-            io::ErrorKind::UnexpectedEof => Some(
-                "the file is shorter than it should be: `cambium db repair` brings back what other \
-                 files tell",
-            ),
-            _ => None,
-        }
+            io::ErrorKind::UnexpectedEof => {
+                let way_back = self.way_back(from_others);
+                return Some(format!("the file is shorter than it should be: {way_back}"));
+            }
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+
+    /// What to do about a file that can't be read: `of_database`, unless it is beside the database.
+    fn way_back(&self, of_database: &'static str) -> &'static str {
+        let folder = Path::new(&self.path).parent().and_then(Path::file_name);
+        let beside = BESIDE
+            .iter()
+            .find(|(name, _)| folder.is_some_and(|folder| folder == *name));
+        beside.map_or(of_database, |(_, way_back)| way_back)
     }
 }
 
@@ -149,4 +181,33 @@ pub enum LockError {
     /// The disk operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_repair_brings_back_has_the_advice_to_repair() {
+        let cases = [
+            ("log/00000001.log", "`cambium db repair`"),
+            ("/data/codes.dat", "`cambium db repair`"),
+            ("/data/index/00000001.run", "`cambium index build`"),
+            ("/data/history/runs.list", "`cambium history build`"),
+            ("preimages/00000001.run", "from a backup"),
+        ];
+        let unreadable = || io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+        for (path, advice) in cases {
+            for error in [
+                DiskError::at("read", path, 7, unreadable()),
+                DiskError::at("read", path, 7, io::ErrorKind::UnexpectedEof.into()),
+                DiskError::new("open", path, io::ErrorKind::NotFound.into()),
+            ] {
+                let told = error.to_string();
+                assert!(told.contains(advice), "{told}");
+                let is_of_database = advice.contains("repair");
+                assert_eq!(told.contains("db repair"), is_of_database, "{told}");
+            }
+        }
+    }
 }

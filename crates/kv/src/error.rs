@@ -87,9 +87,38 @@ pub enum KvError {
         /// The oldest commit that was looked at.
         oldest: BlockNumber,
     },
-    /// An error of the engine below: a failed disk, damage, or a state that is not kept.
+    /// No commit of this number is there: it is above the newest.
+    #[error("no commit {number}: the newest is {newest}")]
+    NoSuchCommit {
+        /// The number.
+        number: BlockNumber,
+        /// The newest commit.
+        newest: BlockNumber,
+    },
+    /// A commit that has left the log.
+    #[error(
+        "this needs commits before commit {oldest}, and they are not kept: the option `keep_commits` sets how many are"
+    )]
+    NotKept {
+        /// The oldest commit that a rollback can still reach.
+        oldest: BlockNumber,
+    },
+    /// An error of the engine below: a failed disk, or damage.
     #[error(transparent)]
-    State(#[from] StateError),
+    State(StateError),
+}
+
+impl From<StateError> for KvError {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::NoSuchBlock { number, head } => Self::NoSuchCommit {
+                number,
+                newest: head.number,
+            },
+            StateError::NotKept { oldest } => Self::NotKept { oldest },
+            error => Self::State(error),
+        }
+    }
 }
 
 impl KvError {

@@ -20,8 +20,8 @@ pub struct KvOptions {
     pub merge_interval_commits: Option<u64>,
     /// Memory budget of the whole store, in bytes.
     pub memory_bytes: u64,
-    /// Number of newest commits that can be rolled back and read: the newest 64 always can. `None` for
-    /// all.
+    /// Number of newest commits that can be rolled back and read, or 64 if it is less: below the highest number that
+    /// a commit has had, since what has left the log does not come back with a rollback. `None` for all.
     pub keep_commits: Option<u64>,
     /// Memory for the keys of the newest commits, in bytes: a transaction that began before these
     /// can't be validated. 32 bytes a key; part of [`KvOptions::memory_bytes`], of which it is a

@@ -165,7 +165,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`KvError::State`] if there is no such commit, or if it is not kept.
+    /// [`KvError::NoSuchCommit`], and [`KvError::NotKept`] if it has left the log.
     pub fn begin_at(&self, number: BlockNumber) -> Result<Transaction, KvError> {
         Ok(self.begin_with(self.shared.db.view_at(number)?, false))
     }
@@ -299,7 +299,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`KvError::RollbackTooFar`] if there are fewer, and [`KvError::State`] if they are not kept.
+    /// [`KvError::RollbackTooFar`] if there are fewer, and [`KvError::NotKept`] if they have left the log.
     pub fn roll_back(&self, commits: u64) -> Result<Commit, KvError> {
         self.shared.committing().roll_back(commits)
     }

@@ -261,4 +261,29 @@ fn the_newest_64_commits_can_always_be_read() {
             "{number}"
         );
     }
+    // What has left the log is told from what never was, and does not come back with a rollback.
+    let oldest_of = |number| match store.begin_at(number) {
+        Err(KvError::NotKept { oldest }) => oldest,
+        other => panic!("{number}: {:?}", other.map(drop)),
+    };
+    let oldest = oldest_of(3);
+    assert!(oldest <= 1000 - 63, "{oldest}");
+    let told = store.begin_at(3).err().unwrap().to_string();
+    assert!(
+        told.contains("`keep_commits`") && !told.contains("block"),
+        "{told}"
+    );
+    let above = store.begin_at(1001).err().unwrap();
+    assert!(matches!(
+        above,
+        KvError::NoSuchCommit {
+            number: 1001,
+            newest: 1000
+        }
+    ));
+    store.roll_back(40).unwrap();
+    assert_eq!(oldest_of(3), oldest);
+    (oldest.max(1000 - 63)..=960).for_each(|number| drop(store.begin_at(number).unwrap()));
+    let refused = store.roll_back(900).err().unwrap();
+    assert!(matches!(refused, KvError::NotKept { .. }), "{refused}");
 }

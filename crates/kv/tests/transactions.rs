@@ -287,7 +287,8 @@ fn an_older_commit_is_read_by_number_and_found_by_root() {
         assert_eq!(reader.get(&key(1)).unwrap(), expected);
         assert_eq!(store.commit_with_root(commit.root).unwrap(), *commit);
     }
-    assert!(matches!(store.begin_at(11), Err(KvError::State(_))));
+    let above = store.begin_at(11).err().unwrap();
+    assert_eq!(above.to_string(), "no commit 11: the newest is 10");
     let unknown = store.commit_with_root(key(7)).unwrap_err();
     assert!(
         matches!(unknown, KvError::UnknownRoot { oldest: 0, .. }),

@@ -113,9 +113,10 @@ fn of_kv(error: &KvError) -> PyErr {
         KvError::SnapshotNotCommitted(_) | KvError::NotNext { .. } => {
             ConflictError::new_err(message)
         }
-        KvError::RollbackTooFar { .. } | KvError::UnknownRoot { .. } => {
-            NotKeptError::new_err(message)
-        }
+        KvError::RollbackTooFar { .. }
+        | KvError::UnknownRoot { .. }
+        | KvError::NoSuchCommit { .. }
+        | KvError::NotKept { .. } => NotKeptError::new_err(message),
         KvError::NotKeyValue => UnavailableError::new_err(message),
         _ => PyValueError::new_err(message),
     }
