@@ -8,7 +8,8 @@ use cambium_state::{
 };
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{commit, make, path, put, random_puts, seal, tiny_options},
+    plain::{commit, make, path, put, random_puts, seal, tiny_options, wait_until_closed},
+    say,
 };
 use std::{
     cmp::Ordering,
@@ -124,6 +125,139 @@ fn subscribers_in_threads_end_with_the_state_of_the_head() {
         write(&db, 1, 1000);
         is_over.store(true, atomic::Ordering::Release);
     });
+}
+
+/// As [`write`], until the disk has no power any more.
+fn write_until_cut(db: &Db, seed: u64) {
+    let mut random = Random::new(seed);
+    for step in 0.. {
+        let head = db.head();
+        let outcome = match random.below(20) {
+            0 | 1 => {
+                let finalized = db.finality().finalized.map_or(0, |block| block.number);
+                let to = head.number.saturating_sub(random.below(12)).max(finalized);
+                db.unwind(to).map(drop)
+            }
+            2 => {
+                let known = db.finality().finalized.map_or(0, |block| block.number);
+                let finalized = db.block_id(head.number.saturating_sub(20).max(known));
+                finalized.and_then(|finalized| db.set_canonical(head, None, finalized))
+            }
+            3 => db.flush(random.below(4) as usize),
+            // A block aside, which may become the head.
+            4 => {
+                let finalized = db.finality().finalized.map_or(0, |block| block.number);
+                let on = head.number.saturating_sub(random.below(6)).max(finalized);
+                let changes = Changes::new(random_puts(&mut random, 5, ACCOUNTS, 10 + step));
+                let name = [seed, step, 7].map(u64::to_le_bytes).concat();
+                let aside = db
+                    .view_at(on)
+                    .and_then(|view| seal(view, name, changes, vec![]))
+                    .and_then(|sealed| sealed.commit_side_branch());
+                aside.and_then(|aside| db.set_head(aside.id())).map(drop)
+            }
+            _ => {
+                let changes = Changes::new(random_puts(&mut random, 5, ACCOUNTS, 10 + step));
+                let name = [seed, step].map(u64::to_le_bytes).concat();
+                let sealed = db.view().and_then(|view| seal(view, name, changes, vec![]));
+                sealed.and_then(|sealed| sealed.commit()).map(drop)
+            }
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn subscribers_that_a_crash_ends_go_on_from_their_cursors_with_nothing_lost() {
+    const SUBSCRIBERS: usize = 3;
+    let cycles = match std::env::var_os("CAMBIUM_LONG") {
+        Some(_) => 2_000,
+        None => 60,
+    };
+    let mut disk = FaultyDisk::new(3);
+    let db = database(&disk, tiny_options());
+    let begun = (db.genesis(), Nonces::of(&db.view().unwrap()));
+    // What each of them stores with its cursor. The last one is often far behind.
+    let mut stored: [_; SUBSCRIBERS] = std::array::from_fn(|_| begun.clone());
+    drop(db);
+    let (mut events_seen, mut behind, mut aside) = (0u64, 0, 0);
+    for cycle in 0..cycles {
+        let (db, _) = Db::open(Arc::new(disk.clone()), tiny_options()).unwrap();
+        let mut random = Random::new(cycle);
+        disk.lose_power_after(20 + random.below(900));
+        thread::scope(|scope| {
+            scope.spawn(|| write_until_cut(&db, cycle));
+            for (at, stored) in stored.iter_mut().enumerate() {
+                let (db, disk) = (&db, &disk);
+                scope.spawn(move || {
+                    let (cursor, nonces) = stored;
+                    let mut events = db.subscribe(*cursor);
+                    let most = if at + 1 < SUBSCRIBERS { u64::MAX } else { 40 };
+                    for _ in 0..most {
+                        let before = events.cursor();
+                        match events.wait(Duration::from_millis(40)) {
+                            Ok(Some(ChainEvent::Committed(block))) => {
+                                assert_eq!(block.meta.parent, before.hash);
+                                nonces.apply(&block.changes);
+                            }
+                            Ok(Some(ChainEvent::Reverted(block))) => {
+                                assert_eq!(block.meta.id, before);
+                                nonces.apply(&block.reverts);
+                            }
+                            Ok(Some(ChainEvent::Finalized(_))) => {}
+                            Ok(None) if disk.is_off() => break,
+                            Ok(None) => {}
+                            Err(_) => break,
+                        }
+                        *cursor = events.cursor();
+                    }
+                });
+            }
+        });
+        drop(db);
+        disk = disk.crash();
+        let (db, _) = Db::open(Arc::new(disk.clone()), tiny_options()).unwrap();
+        // The chain changes its branch before they are back.
+        if random.percent(40) {
+            let finalized = db.finality().finalized.map_or(0, |block| block.number);
+            let to = db
+                .head()
+                .number
+                .saturating_sub(random.below(9))
+                .max(finalized);
+            db.unwind(to).unwrap();
+            let name = [cycle, 9, 9].map(u64::to_le_bytes).concat();
+            let changes = Changes::new(random_puts(&mut random, 5, ACCOUNTS, 5));
+            let sealed = seal(db.view().unwrap(), name, changes, vec![]).unwrap();
+            sealed.commit().unwrap();
+        }
+        let expected = Nonces::of(&db.view().unwrap());
+        for (at, (cursor, nonces)) in stored.iter_mut().enumerate() {
+            behind += u64::from(*cursor != db.head());
+            aside += u64::from(!db.is_canonical(*cursor).unwrap());
+            // The last one goes on when the others have all, now and then.
+            if at + 1 == SUBSCRIBERS && !random.percent(20) {
+                continue;
+            }
+            let mut events = db.subscribe(*cursor);
+            while events.cursor() != db.head() {
+                let is_more = nonces.take(&mut events, Duration::ZERO);
+                assert!(is_more, "cycle {cycle}, subscriber {at}");
+                events_seen += 1;
+            }
+            assert_eq!(*nonces, expected, "cycle {cycle}, subscriber {at}");
+            *cursor = events.cursor();
+        }
+        drop(db);
+        wait_until_closed(&disk);
+    }
+    say(&format!(
+        "{cycles} crashes; cursors: {behind} behind the head, {aside} on another branch; \
+         {events_seen} events afterwards"
+    ));
+    assert!(behind > 60 && aside > 10, "{behind}, {aside}");
 }
 
 #[test]
