@@ -16,6 +16,7 @@ use revm::primitives::hardfork::SpecId;
 use std::{
     borrow::Cow,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -49,6 +50,7 @@ impl std::ops::AddAssign for Timings {
 /// are built on it.
 pub struct ExecutedBlock {
     pub(crate) sealed: Sealed,
+    pub(crate) parent: BlockId,
     pub(crate) becomes_head: bool,
     /// What execution has given, if it is kept.
     pub(crate) outcome: Option<Outcome>,
@@ -110,6 +112,10 @@ impl ExecutedBlock {
     }
 }
 
+/// Longest time to wait for another caller to commit the block that it has sealed, and time between two looks.
+const OTHER_CALLER_MAX: Duration = Duration::from_secs(5);
+const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(1);
+
 /// A block, or that the database has it already.
 pub(crate) enum Step<B> {
     /// The database has the block: it is not executed again.
@@ -167,6 +173,7 @@ impl Chain {
         if self.read_ahead() > 0 {
             self.prefetch_known_keys(&prepared);
         }
+        self.await_commit(self.parent_of(&prepared.block().header))?;
         let executed = self.execute_with(&prepared, self.db().head(), How::default())?;
         let id = executed.sealed.id();
         if executed.becomes_head {
@@ -196,20 +203,46 @@ impl Chain {
     }
 
     /// As [`execute_with`](Self::execute_with), but a block that comes into the database while it is executed is
-    /// [`Step::Known`]. Other callers may insert it, and the commit of a block whose record was lost brings
-    /// its descendants back.
+    /// [`Step::Known`]. Other callers may insert or import it, and the commit of a block whose record was lost brings
+    /// its descendants back. A block that another caller has sealed is waited for, for a while.
     pub(crate) fn execute_unless_known(
         &self,
         prepared: &PreparedBlock,
         tip: BlockId,
         how: How,
     ) -> Result<Step<ExecutedBlock>, ChainError> {
-        match self.execute_with(prepared, tip, how) {
-            Err(ChainError::State(StateError::BlockExists(id))) if self.has(id)? => {
-                Ok(Step::Known(id))
+        let keeps_outcome = how.keeps_outcome;
+        let mut executed = self.execute_with(prepared, tip, how);
+        let end = Instant::now() + OTHER_CALLER_MAX;
+        loop {
+            let Err(ChainError::State(StateError::BlockExists(id))) = executed else {
+                return Ok(Step::New(executed?));
+            };
+            if self.has(id)? {
+                return Ok(Step::Known(id));
             }
-            executed => Ok(Step::New(executed?)),
+            if self.db().find(&id.hash).is_none() {
+                // It was dropped, and not committed.
+                let how = How {
+                    outcome: None,
+                    keeps_outcome,
+                };
+                executed = self.execute_with(prepared, tip, how);
+            } else if Instant::now() < end {
+                thread::sleep(OTHER_CALLER_PAUSE);
+            } else {
+                return Ok(Step::New(executed?));
+            }
         }
+    }
+
+    /// Waits, for a while, until another caller has committed a block that it has sealed.
+    pub(crate) fn await_commit(&self, id: BlockId) -> Result<(), ChainError> {
+        let end = Instant::now() + OTHER_CALLER_MAX;
+        while !self.has(id)? && self.db().find(&id.hash) == Some(id) && Instant::now() < end {
+            thread::sleep(OTHER_CALLER_PAUSE);
+        }
+        Ok(())
     }
 
     /// As [`execute`](Self::execute).
@@ -234,7 +267,15 @@ impl Chain {
         let header = &block.header;
         let unknown_parent = || invalid(BlockFault::UnknownParent(header.parent_hash));
         let parent_id = self.parent_of(header);
-        let parent = self.known(parent_id)?.ok_or_else(unknown_parent)?;
+        let parent = match self.known(parent_id)? {
+            // Another caller may have sealed it a moment ago.
+            None => {
+                self.await_commit(parent_id)?;
+                self.known(parent_id)?
+            }
+            known => known,
+        };
+        let parent = parent.ok_or_else(unknown_parent)?;
         self.db().check_buildable(parent_id)?;
         let post_merge = self
             .spec()
@@ -301,6 +342,7 @@ impl Chain {
         timings.root += start.elapsed();
         Ok(ExecutedBlock {
             sealed,
+            parent: parent_id,
             becomes_head,
             outcome,
             transactions: block.body.transactions.len() as u64,

@@ -480,11 +480,16 @@ impl Chain {
                         done.applied += u64::from(block.is_applied);
                         done.batched += u64::from(block.is_batched);
                         done.parallel += block.counts;
-                        if block.becomes_head {
-                            group.push(block.sealed);
-                        } else {
+                        if !block.becomes_head {
                             self.db().commit_all(std::mem::take(&mut group))?;
-                            block.sealed.commit_side_branch()?;
+                        }
+                        if group.is_empty() {
+                            // It may be one that another caller has sealed.
+                            self.await_commit(block.parent)?;
+                        }
+                        match block.becomes_head {
+                            true => group.push(block.sealed),
+                            false => drop(block.sealed.commit_side_branch()?),
                         }
                     }
                 }
@@ -500,6 +505,9 @@ impl Chain {
 
     /// Makes a block in the database the head, unless it is canonical.
     fn move_head(&self, to: Option<BlockId>) -> Result<(), ChainError> {
+        if let Some(id) = to {
+            self.await_commit(id)?;
+        }
         if let Some(id) = to
             && self.db().block_id(id.number)? != Some(id)
             && self.has(id)?

@@ -44,7 +44,7 @@ impl Chain {
     /// [`Options::unfinalized_blocks`](cambium_state::Options::unfinalized_blocks) heights or becomes
     /// canonical, and no block of another branch is finalized.
     ///
-    /// Callers take turns: blocks are inserted one at a time.
+    /// Callers take turns: blocks are inserted one at a time. Imports may go on beside, of the same blocks as well.
     ///
     /// `rlp` is the block's encoding, and `access_list` that of its access list, if it came with one.
     ///
@@ -83,6 +83,8 @@ impl Chain {
             outcome: None,
             keeps_outcome: true,
         };
+        // An import that goes on beside commits it soon.
+        self.await_commit(self.parent_of(header))?;
         match self.execute_unless_known(prepared, self.db().head(), how)? {
             Step::Known(_) => Ok(inserted(None)),
             Step::New(executed) => {

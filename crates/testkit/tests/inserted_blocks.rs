@@ -365,6 +365,27 @@ fn one_block_may_be_inserted_by_several_callers_at_once() {
 
 /// Files that overlap, such that a block comes again while it waits to be committed.
 #[test]
+fn the_same_blocks_may_be_imported_and_inserted_by_several_callers_at_once() {
+    for round in 0..12 {
+        let chain = chain_on(&FaultyDisk::new(60 + round)).with_batch(1 + round as usize % 2 * 3);
+        let a = branch(0, 0xaa);
+        thread::scope(|scope| {
+            for caller in 0..4u64 {
+                let (chain, a) = (&chain, &a);
+                scope.spawn(move || match caller {
+                    0 => a.iter().for_each(|block| {
+                        // Its parent may not be there yet.
+                        let _ = chain.insert(rlp(block), None);
+                    }),
+                    _ => import(chain, a).unwrap(),
+                });
+            }
+        });
+        assert_eq!(chain.db().head(), id(&a[5]), "{round}");
+    }
+}
+
+#[test]
 fn a_block_that_comes_twice_at_once_is_imported_once() {
     for (attempt, batch) in [(0, 1), (1, 1), (2, 1), (3, 4)] {
         let chain = chain_on(&FaultyDisk::new(40 + attempt)).with_batch(batch);
