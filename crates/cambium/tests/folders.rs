@@ -3,13 +3,19 @@
 
 mod support;
 
+use cambium::{
+    BackupParts, BlockSource, Chain, ChainIndex, Db, Disk, FaultyDisk, FileSizes, Follower,
+    History, HistoryOptions, IndexOptions, InitOptions, Options, Preimages, StateError, WholeNodes,
+    backup_with_parts,
+};
 use serde_json::Value;
+use std::sync::Arc;
 use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
-use support::{Fixture, Run, cambium, copy_dir, number, quantity};
+use support::{Fixture, Run, cambium, copy_dir, number, quantity, say};
 
 const HEAD: u64 = 120;
 /// The block from which the odd thing is met.
@@ -184,4 +190,73 @@ fn the_chain_goes_on_without_an_index_a_history_or_preimages_that_it_cannot_have
         assert_ne!(after["head_number"], Value::Null);
         fs::remove_dir_all(&odd).unwrap();
     }
+}
+
+/// The index and the preimages need not be there in the copy, but then the backup has said so.
+#[test]
+fn a_copy_that_ends_with_the_power_is_none_or_has_all_that_was_beside_the_database() {
+    let fixture = Fixture::generate(60, 40, 4);
+    let options = Options {
+        files: FileSizes {
+            segment_bytes_max: 64 << 10,
+            segment_buffer_bytes: 16 << 10,
+            log_file_bytes_max: 64 << 10,
+            log_extend_bytes: 16 << 10,
+            ..FileSizes::default()
+        },
+        ..Options::default()
+    };
+    let from: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
+    let init = InitOptions {
+        db: options,
+        preimages: true,
+    };
+    let chain = Chain::init(from.clone(), fixture.genesis(), init, &mut |_| {}).unwrap();
+    let index = ChainIndex::create(from.clone(), chain.db(), 0, IndexOptions::default()).unwrap();
+    let chain = chain.with_index(index.clone());
+    let history = History::create(
+        from.clone(),
+        chain.db(),
+        0,
+        Some(WholeNodes::default()),
+        HistoryOptions::default(),
+    );
+    let follower = Follower::start(history.unwrap(), chain.db().clone());
+    let blocks = BlockSource::open(fixture.chain()).unwrap();
+    chain.import(blocks, &mut |_| {}).unwrap();
+    follower.finish().unwrap();
+    index.catch_up(chain.db(), None, &mut |_| true).unwrap();
+    index.flush().unwrap();
+    chain.preimages().unwrap().unwrap().flush().unwrap();
+    let copy = |to: &FaultyDisk| {
+        let to: Arc<dyn Disk> = Arc::new(to.clone());
+        backup_with_parts(&from, &to, options, BackupParts::ALL, &mut |_| {})
+    };
+    let whole = FaultyDisk::new(2);
+    let copied = copy(&whole).unwrap();
+    assert!(copied.history.is_some() && copied.preimages.unwrap());
+    assert_eq!(copied.index.unwrap().unwrap().upto, Some(chain.db().head()));
+    let (mut opened, mut unfinished) = (0, 0);
+    for operations in 0..=whole.operations() {
+        let to = FaultyDisk::new(operations);
+        to.lose_power_after(operations);
+        _ = copy(&to);
+        let to: Arc<dyn Disk> = Arc::new(to.crash());
+        match Db::open_read_only(to.clone(), options) {
+            Ok((db, _)) => {
+                opened += 1;
+                assert_eq!(db.head(), chain.db().head());
+                assert!(History::exists(&*to).unwrap(), "{operations}");
+                assert!(ChainIndex::exists(&*to).unwrap(), "{operations}");
+                assert!(Preimages::exist(&*to).unwrap(), "{operations}");
+            }
+            Err(StateError::UnfinishedBackup { .. }) => unfinished += 1,
+            Err(StateError::Store(cambium::StoreError::NotADatabase { .. })) => {}
+            Err(error) => panic!("{operations}: {error}"),
+        }
+    }
+    say(&format!(
+        "{opened} copies are whole, {unfinished} not finished"
+    ));
+    assert!(opened > 0 && unfinished > 50, "{opened}, {unfinished}");
 }

@@ -157,7 +157,7 @@ struct Done {
 
 impl Chain {
     /// Validates, executes and commits one block, given as RLP. `access_list` is the RLP of its
-    /// access list, if that came with the block.
+    /// access list, if that came with the block. Callers take turns.
     ///
     /// # Errors
     ///
@@ -173,6 +173,8 @@ impl Chain {
         if self.read_ahead() > 0 {
             self.prefetch_known_keys(&prepared);
         }
+        // Whether it becomes the head is decided by the head.
+        let _alone = self.inserting.lock();
         self.await_commit(self.parent_of(&prepared.block().header))?;
         let executed = self.execute_with(&prepared, self.db().head(), How::default())?;
         let id = executed.sealed.id();

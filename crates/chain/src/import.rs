@@ -171,6 +171,9 @@ impl Chain {
     /// Blocks that the database has are skipped. If such blocks are on a side branch, for example
     /// after an unwind, the head moves as if they were new.
     ///
+    /// Others may import and insert blocks meanwhile, the same ones as well. But before the merge it is when a block is
+    /// executed that its difficulty is compared with the head's: leave branches that compete to one caller.
+    ///
     /// # Errors
     ///
     /// [`ChainError::Block`] for a block that is invalid, [`ChainError::File`] if `source` fails,

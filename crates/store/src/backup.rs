@@ -95,7 +95,9 @@ pub fn copy_files(
     copy.log(of, log)?;
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
         if let Some(file) = open_if_exists(from, name)? {
-            copy.copy(&*file, name, file.len()?)?;
+            // The writer cuts off the block index where the chain has left it.
+            let copied = copy.copy(&*file, name, file.len()?);
+            copied.map_err(|error| behind_if_gone(from, name, error))?;
         }
     }
     for dir in ["segments", "log"] {

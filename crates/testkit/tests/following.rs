@@ -260,6 +260,82 @@ fn subscribers_that_a_crash_ends_go_on_from_their_cursors_with_nothing_lost() {
     assert!(behind > 60 && aside > 10, "{behind}, {aside}");
 }
 
+/// A service has one handle for all its clients, each of which comes with a cursor of its own.
+#[test]
+fn a_reader_that_is_behind_serves_cursors_that_are_not() {
+    let disk = FaultyDisk::new(5);
+    let db = database(&disk, tiny_options());
+    let blocks = |count: u64| {
+        for _ in 0..count {
+            commit(&db, vec![put(path(1), db.head().number)], vec![]);
+        }
+    };
+    blocks(10);
+    let ten = db.head();
+    db.unwind(5).unwrap();
+    let open = || Db::open_read_only(Arc::new(disk.clone()), tiny_options());
+    let (reader, _) = open().unwrap();
+    // The writer is elsewhere by now, with a newer checkpoint.
+    db.set_head(ten).unwrap();
+    db.flush(0).unwrap();
+    let mut first = reader.subscribe(reader.head());
+    let mut count = 0;
+    while first.try_next().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!((count, first.cursor()), (5, ten));
+    assert_eq!(reader.head().number, 5);
+    // Nothing was reverted since.
+    assert_eq!(reader.subscribe(ten).try_next().unwrap(), None);
+    commit(&db, vec![put(path(2), 7)], vec![]);
+    let next = reader.subscribe(ten).try_next().unwrap();
+    assert!(matches!(next, Some(ChainEvent::Committed(block)) if block.meta.id == db.head()));
+    let (behind, _) = open().unwrap();
+    let eleven = db.head();
+    commit(&db, vec![put(path(2), 8)], vec![]);
+    db.flush(0).unwrap();
+    let mut to_the_end = behind.subscribe(eleven);
+    while to_the_end.try_next().unwrap().is_some() {}
+    let again = behind.subscribe(to_the_end.cursor()).try_next();
+    assert_eq!(again.unwrap(), None);
+}
+
+#[test]
+fn what_has_left_the_log_meanwhile_is_no_damage_to_a_reader() {
+    let few = Options {
+        keep_blocks: Some(40),
+        unfinalized_blocks: 4,
+        files: FileSizes {
+            log_file_bytes_max: 4 << 10,
+            ..TINY_FILES
+        },
+        ..tiny_options()
+    };
+    let disk = FaultyDisk::new(6);
+    let db = database(&disk, few);
+    let blocks = |numbers: std::ops::RangeInclusive<u64>| {
+        for number in numbers {
+            commit(&db, vec![put(path(number % 50), number)], vec![]);
+            if number % 20 == 0 {
+                db.flush(0).unwrap();
+            }
+        }
+    };
+    blocks(1..=5);
+    let changes = Changes::new(vec![put(path(1), 99)]);
+    let aside = seal(db.view().unwrap(), "aside", changes, vec![]).unwrap();
+    let aside = aside.commit_side_branch().unwrap().id();
+    blocks(6..=30);
+    db.flush(0).unwrap();
+    let (reader, _) = Db::open_read_only(Arc::new(disk.clone()), few).unwrap();
+    let reverted = reader.subscribe(aside).try_next().unwrap();
+    assert!(matches!(reverted, Some(ChainEvent::Reverted(block)) if block.meta.id == aside));
+    blocks(31..=400);
+    let told = reader.subscribe(aside).try_next().unwrap_err();
+    assert!(matches!(told, StateError::CannotFollow { .. }), "{told}");
+    assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
+}
+
 #[test]
 fn a_commit_wakes_a_subscriber_and_does_not_wait_for_one() {
     let db = database(&FaultyDisk::new(2), tiny_options());

@@ -1,14 +1,14 @@
 //! Blocks that are inserted without becoming the head, and heads that are chosen afterwards: as a
 //! consensus client does.
 
-use alloy_consensus::proofs::calculate_receipt_root;
-use alloy_primitives::{Address, B256, Bytes};
+use alloy_consensus::{Header, proofs::calculate_receipt_root};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
     Block, BlockFault, BlockSealer, BlockSize, BlockSource, Chain, ChainError, ChainSealer, Fork,
     Workload, WorkloadParams,
 };
-use cambium_primitives::BlockId;
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{FaultyDisk, Options, StateError};
 use std::{sync::Arc, thread};
 
@@ -382,6 +382,63 @@ fn the_same_blocks_may_be_imported_and_inserted_by_several_callers_at_once() {
             }
         });
         assert_eq!(chain.db().head(), id(&a[5]), "{round}");
+    }
+}
+
+/// An empty block of proof-of-work on the first one.
+fn mined(chain: &Chain, beneficiary: Address, seconds: u64, difficulty: u64) -> Block {
+    const REWARD: u64 = 3_000_000_000_000_000_000;
+    let parent = chain.block(0).unwrap().header;
+    let account = Account {
+        balance: U256::from(REWARD),
+        ..Account::default()
+    };
+    let change = AccountDiff {
+        path: keccak256(beneficiary),
+        account: AccountUpdate::Put(account),
+        wipe: false,
+        slots: vec![],
+    };
+    let session = chain.db().view_at(0).unwrap().session();
+    let staged = session.finish(Changes::new(vec![change]), vec![]).unwrap();
+    Block {
+        header: Header {
+            parent_hash: parent.hash_slow(),
+            beneficiary,
+            state_root: staged.root(),
+            difficulty: U256::from(difficulty),
+            number: 1,
+            gas_limit: parent.gas_limit,
+            timestamp: parent.timestamp + seconds,
+            ..Header::default()
+        },
+        body: Default::default(),
+    }
+}
+
+#[test]
+fn of_siblings_that_are_imported_at_once_the_heavier_is_the_head() {
+    const DIFFICULTY: u64 = 0x20_0000;
+    let genesis = r#"{
+        "config": {"chainId": 1337, "homesteadBlock": 0, "eip150Block": 0, "eip155Block": 0,
+            "eip158Block": 0, "byzantiumBlock": 0},
+        "difficulty": "0x200000", "gasLimit": "0x1000000", "timestamp": "0x10",
+        "alloc": {"0x00000000000000000000000000000000000000aa": {"balance": "0x1"}}
+    }"#;
+    let genesis: alloy_genesis::Genesis = serde_json::from_str(genesis).unwrap();
+    let unit = DIFFICULTY / 2048;
+    for round in 0..80 {
+        let disk = Arc::new(FaultyDisk::new(round));
+        let chain = Chain::init_genesis(disk, &genesis, options(), &mut |_| {}).unwrap();
+        let light = mined(&chain, Address::repeat_byte(1), 20, DIFFICULTY - unit);
+        let heavy = mined(&chain, Address::repeat_byte(2), 5, DIFFICULTY + unit);
+        thread::scope(|scope| {
+            for block in [&light, &heavy] {
+                let chain = &chain;
+                scope.spawn(move || chain.import_block(rlp(block), None).unwrap());
+            }
+        });
+        assert_eq!(chain.db().head(), id(&heavy), "{round}");
     }
 }
 

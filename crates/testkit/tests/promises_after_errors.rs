@@ -180,6 +180,113 @@ fn the_head_goes_in_steps_below_what_was_safe_and_finalized_whatever_happens_on_
     assert!(cuts >= 40 && opened_below > 30, "{cuts}, {opened_below}");
 }
 
+/// `set_head` may undo a finalized block. What was below a merge when another branch was finalized can be gone back to, and
+/// a replay, which begins before that merge, has to find it as well.
+#[test]
+fn a_head_that_went_back_below_a_finalized_block_beside_a_merge_is_there_after_a_crash() {
+    let (mut during, mut readers) = (0, 0);
+    for seed in 0..60 {
+        let disk = FaultyDisk::new(seed);
+        let options = plain::tiny_options();
+        let db = make(Arc::new(disk.clone()), options, 3000, |_| 0);
+        let mut made = 0u64;
+        let mut block = |on: BlockId| {
+            made += 1;
+            let mut changes: Vec<_> = (0..200)
+                .map(|at| put(path((at * 7 + made) % 3000), made))
+                .collect();
+            changes.sort_by_key(|change| change.path);
+            changes.dedup_by_key(|change| change.path);
+            seal(db.view_of(on).unwrap(), &format!("block {made}"), changes).unwrap()
+        };
+        let genesis = db.head();
+        let mut chain = vec![genesis];
+        for _ in 0..6 {
+            let sealed = block(*chain.last().unwrap());
+            chain.push(sealed.id());
+            sealed.commit().unwrap();
+        }
+        let below = block(chain[1]).commit_side_branch().unwrap().id();
+        let above = block(below).commit_side_branch().unwrap().id();
+        // A reader that follows sees each move by itself.
+        let (mut reader, _) = Db::open_read_only(Arc::new(disk.clone()), options).unwrap();
+        let after = thread::scope(|scope| {
+            let merge = scope.spawn(|| db.flush(0));
+            while db.settled_block() == genesis && !merge.is_finished() {
+                thread::yield_now();
+            }
+            db.set_canonical(above, None, Some(below)).unwrap();
+            let is_merging = !merge.is_finished();
+            if seed % 2 == 0 {
+                _ = reader.catch_up();
+            }
+            // It may be gone by now, which is said then.
+            if db.set_head(chain[5]).is_err() {
+                return None;
+            }
+            during += u64::from(is_merging);
+            for _ in 0..3 {
+                block(db.head()).commit().unwrap();
+            }
+            readers += u64::from(reader.catch_up().is_ok());
+            assert_eq!(reader.head(), db.head(), "seed {seed}: a reader");
+            Some(disk.crash())
+        });
+        let (head, finality) = (db.head(), db.finality());
+        drop(db);
+        let Some(after) = after else { continue };
+        let (db, recovery) = Db::open(Arc::new(after), options).unwrap();
+        assert_eq!(db.head(), head, "seed {seed}: {recovery:?}");
+        assert_eq!(db.finality(), finality, "seed {seed}");
+    }
+    assert!(during > 5 && readers > 5, "{during}, {readers}");
+}
+
+#[test]
+fn unwinds_at_once_end_at_the_lowest() {
+    let (db, _disk) = database(OPTIONS);
+    for number in 1..=20 {
+        commit(&db, vec![put(path(number), number)], vec![]);
+    }
+    let head = db.head();
+    for round in 0..400 {
+        thread::scope(|scope| {
+            scope.spawn(|| db.unwind(5).unwrap());
+            // If it comes later, there is no such block.
+            scope.spawn(|| db.unwind(12).map(drop).unwrap_or_default());
+        });
+        assert_eq!(db.head().number, 5, "round {round}");
+        db.set_head(head).unwrap();
+    }
+}
+
+#[test]
+fn of_siblings_that_are_committed_at_once_none_but_the_last_becomes_the_head() {
+    let (mut before, mut last) = (0, 0);
+    for seed in 0..120 {
+        let disk = FaultyDisk::new(seed);
+        let db = make(Arc::new(disk.clone()), OPTIONS, 50, |_| 0);
+        for number in 1..=5 {
+            commit(&db, vec![put(path(number), number)], vec![]);
+        }
+        let old = db.head();
+        let sealed = |name: &str| seal(db.view().unwrap(), name, vec![put(path(7), 7)]).unwrap();
+        let (aside, below) = (sealed("aside"), sealed("below"));
+        let above = seal(below.view().unwrap(), "above", vec![put(path(7), 8)]).unwrap();
+        let ids = [below.id(), above.id()];
+        disk.lose_power_after(seed % 4);
+        let done = db.commit_all(vec![aside, below, above]);
+        drop(db);
+        let (db, _) = Db::open(Arc::new(disk.crash()), OPTIONS).unwrap();
+        let head = db.head();
+        assert!(head == old || ids.contains(&head), "seed {seed}: {head}");
+        assert!(done.is_err() || head == ids[1], "seed {seed}");
+        before += u64::from(head == old);
+        last += u64::from(head == ids[1]);
+    }
+    assert!(before > 20 && last > 5, "{before}, {last}");
+}
+
 #[test]
 fn the_head_goes_to_a_long_branch_whoever_merges_besides() {
     let options = Options {

@@ -32,6 +32,13 @@ const CHANGES: u64 = 14;
 /// A disk beside which others work before its next calls that look for something.
 struct BusyDisk {
     disk: Arc<dyn Disk>,
+    /// Whether reads of files and questions for their lengths are such calls.
+    with_reads: bool,
+    beside: Arc<Beside>,
+}
+
+/// What goes on beside a disk.
+struct Beside {
     calls: AtomicU64,
     others: Mutex<Others>,
 }
@@ -53,14 +60,66 @@ impl fmt::Debug for BusyDisk {
 
 impl BusyDisk {
     fn call(&self) {
+        self.beside.call();
+    }
+}
+
+impl Beside {
+    fn call(&self) {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
-        // Of calls at once, one waits for it.
-        let mut others = self.others.lock();
-        if call == others.at && others.times > 0 {
+        // Calls at once don't wait for it: they may have threads that it needs.
+        if let Some(mut others) = self.others.try_lock()
+            && call == others.at
+            && others.times > 0
+        {
             others.times -= 1;
             others.at = call + 1 + call;
             (others.work)();
         }
+    }
+}
+
+/// A file of a [`BusyDisk`].
+struct BusyFile {
+    file: Arc<dyn DiskFile>,
+    beside: Arc<Beside>,
+}
+
+impl fmt::Debug for BusyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.fmt(f)
+    }
+}
+
+impl DiskFile for BusyFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        self.beside.call();
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn names(&self) -> Result<u64, DiskError> {
+        self.file.names()
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        self.beside.call();
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.file.set_len(len)
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.file.punch_hole(offset, len)
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync()
     }
 }
 
@@ -71,7 +130,14 @@ impl Disk for BusyDisk {
 
     fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
         self.call();
-        self.disk.open_with(path, access)
+        let file = self.disk.open_with(path, access)?;
+        Ok(match self.with_reads {
+            false => file,
+            true => Arc::new(BusyFile {
+                file,
+                beside: self.beside.clone(),
+            }),
+        })
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
@@ -178,21 +244,21 @@ fn at_every_call(times: u64, then: impl Fn(&Arc<dyn Disk>)) -> u64 {
     let mut random = Random::new(3);
     write(&writer, &mut random);
     let others = Arc::new(Mutex::new(move || write(&writer, &mut random)));
-    beside_every_call(&disk, times, &others, then)
+    beside_every_call(&disk, times, false, &others, then)
 }
 
 /// As [`at_every_call`], with a disk, and others who work there.
 fn beside_every_call(
     disk: &Arc<dyn Disk>,
     times: u64,
+    with_reads: bool,
     work: &Arc<Mutex<impl FnMut() + Send + 'static>>,
     then: impl Fn(&Arc<dyn Disk>),
 ) -> u64 {
     let mut at = 0;
     loop {
         let work = work.clone();
-        let busy = Arc::new(BusyDisk {
-            disk: disk.clone(),
+        let beside = Arc::new(Beside {
             calls: AtomicU64::new(0),
             others: Mutex::new(Others {
                 at,
@@ -200,9 +266,13 @@ fn beside_every_call(
                 work: Box::new(move || (work.lock())()),
             }),
         });
-        let shared: Arc<dyn Disk> = busy.clone();
-        then(&shared);
-        if busy.others.lock().times == times {
+        let busy: Arc<dyn Disk> = Arc::new(BusyDisk {
+            disk: disk.clone(),
+            with_reads,
+            beside: beside.clone(),
+        });
+        then(&busy);
+        if beside.others.lock().times == times {
             return at;
         }
         at += 1;
@@ -246,6 +316,64 @@ fn a_backup_is_whole_whatever_goes_while_it_is_made() {
     });
     say(&format!("beside each of {calls} calls"));
     assert!(calls > 60);
+}
+
+#[test]
+fn a_backup_is_whole_while_the_chain_changes_its_branch() {
+    let all = Options {
+        keep_blocks: None,
+        unfinalized_blocks: 12,
+        ..options()
+    };
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(8));
+    let writer = plain::make(disk.clone(), all, ACCOUNTS, |index| index % 3);
+    let mut random = Random::new(8);
+    let parents: Arc<Mutex<HashMap<B256, B256>>> = Arc::default();
+    let (known, mut longer) = (parents.clone(), false);
+    let mut work = move || {
+        // Below the snapshot, and up on another branch: now a shorter one, now a longer one.
+        longer = !longer;
+        let down = 3 + random.below(6);
+        writer
+            .unwind(writer.head().number.saturating_sub(down))
+            .unwrap();
+        if random.percent(50) {
+            writer.flush(0).unwrap();
+        }
+        for _ in 0..if longer { down + 3 } else { down / 2 } {
+            let parent = writer.head();
+            let changes = random_puts(&mut random, CHANGES, ACCOUNTS, parent.number);
+            let name = random.next().to_le_bytes();
+            let view = writer.view().unwrap();
+            let sealed = plain::seal(view, name, Changes::new(changes), vec![]).unwrap();
+            known.lock().insert(sealed.id().hash, parent.hash);
+            sealed.commit().unwrap();
+        }
+        writer.flush(0).unwrap();
+    };
+    (0..30).for_each(|_| work());
+    let work = Arc::new(Mutex::new(work));
+    let calls = beside_every_call(&disk, 1, true, &work, |busy| {
+        let copy: Arc<dyn Disk> = Arc::new(FaultyDisk::new(2));
+        backup(busy, &copy, all, &mut |_| {}).unwrap();
+        let (db, recovery) = Db::open_read_only(copy, all).unwrap();
+        // The block index may have been copied in the middle of a change: it is the log that counts.
+        let is_of_index = |note: &String| note.starts_with("blocks.idx");
+        assert!(recovery.notes.iter().all(is_of_index), "{recovery:?}");
+        // Each block is the parent of the next one, by all that is told of it.
+        let mut expected = db.head();
+        loop {
+            let block = db.block(expected.number).unwrap().expect("a block");
+            assert_eq!(block.id, expected, "the head is {}", db.head());
+            if expected == db.genesis() {
+                break;
+            }
+            assert_eq!(parents.lock()[&expected.hash], block.parent);
+            expected = BlockId::new(expected.number - 1, block.parent);
+        }
+    });
+    say(&format!("beside each of {calls} calls"));
+    assert!(calls > 200, "{calls}");
 }
 
 /// Roots by the hashes of blocks.
@@ -318,7 +446,7 @@ fn a_history_is_copied_with_its_database_whatever_goes_meanwhile() {
         let followed = Arc::new(Mutex::new(followed));
         let (work, cut) = (followed.clone(), AtomicU64::new(0));
         let work = Arc::new(Mutex::new(move || work.lock().write()));
-        let calls = beside_every_call(&disk, 1, &work, |busy| {
+        let calls = beside_every_call(&disk, 1, false, &work, |busy| {
             let copy: Arc<dyn Disk> = Arc::new(FaultyDisk::new(2));
             let (report, history) =
                 backup_with_history(busy, &copy, options(), &mut |_| {}).unwrap();

@@ -163,6 +163,7 @@ fn attempt<P: BackupPart>(
 ) -> Result<Attempt, P::Error> {
     let gone = |error: StateError| match &error {
         StateError::Store(StoreError::Disk(error)) if error.is_not_found() => Ok(Attempt::Gone),
+        StateError::Store(StoreError::ReaderBehind { .. }) => Ok(Attempt::Gone),
         _ => Err(error.into()),
     };
     let db = match Db::open_read_only(from.clone(), options) {

@@ -353,10 +353,11 @@ impl Db {
     ///
     /// [`StateError::NoSuchBlock`] if `to` is above the head, and the errors of [`Db::set_head`].
     pub fn unwind(&self, to: BlockNumber) -> Result<BlockId, StateError> {
-        let head = self.head();
-        let id = self.block_id(to)?.filter(|id| id.number <= head.number);
-        let id = id.ok_or(StateError::NoSuchBlock { number: to, head })?;
-        self.inner.set_head(id)
+        self.inner.set_head_to(|| {
+            let head = self.head();
+            let id = self.block_id(to)?.filter(|id| id.number <= head.number);
+            id.ok_or(StateError::NoSuchBlock { number: to, head })
+        })
     }
 
     /// A reader ahead of execution, with up to `depth` device reads in flight: see [`ReadAhead`].
@@ -380,7 +381,8 @@ impl Db {
 
     /// Makes several blocks durable with one sync. Parents come before their children, and the last
     /// block becomes the head. After an error none of them counts as committed; those that reached
-    /// the disk are there when the database is opened again.
+    /// the disk are there when the database is opened again, at the newest of them that leads to the last one, if
+    /// there is any.
     ///
     /// # Errors
     ///

@@ -18,12 +18,7 @@
 
 use crate::log::access::ReadAccess;
 use crate::{
-    db::{
-        handle::Db,
-        open::Opener,
-        recovery::{Recovery, Unsettled},
-        replay::Replay,
-    },
+    db::{handle::Db, open::Opener, recovery::Recovery, replay::Replay},
     log::block_index::MayRebuild,
     options::Options,
 };
@@ -151,7 +146,7 @@ impl Db {
             // The records refer to values that were there before.
             values.segments.refresh()?;
         }
-        let mut replay = Replay::new(inner, Unsettled::default(), Vec::new());
+        let mut replay = Replay::going_on(inner);
         replay.run(from)?;
         let recovery = replay.finish()?;
         *is_partial = false;

@@ -4,6 +4,9 @@
 //! block whose parent's record was damaged and removed becomes an orphan: see
 //! [`blocks`](crate::log::blocks). No record prevents a database from opening at its last good
 //! block.
+//!
+//! Branches beside a finalized block are freed at the end, by what is finalized then: a later record may undo it, and
+//! go back to a branch that is no ancestor of this replay's base, as it was of the writer's.
 
 use crate::{
     db::recovery::{Recovery, Unsettled},
@@ -17,7 +20,7 @@ use crate::{
 use alloy_primitives::keccak256;
 use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
-use cambium_store::{LogPosition, Record};
+use cambium_store::{LogPosition, Record, StoreError};
 use std::sync::Arc;
 
 /// Most notes about skipped records. Further ones are counted in one note.
@@ -30,6 +33,9 @@ pub(crate) struct Replay<'a> {
     recovery: Recovery,
     /// Number of skipped records.
     skipped: usize,
+    /// Whether a reader goes on from where it was. It has freed branches meanwhile, so a block that it does not know
+    /// is no damage: opening again finds it.
+    goes_on: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -43,6 +49,15 @@ impl<'a> Replay<'a> {
                 ..Recovery::default()
             },
             skipped: 0,
+            goes_on: false,
+        }
+    }
+
+    /// A replay of what a reader has not seen yet.
+    pub(crate) fn going_on(inner: &'a Arc<Engine>) -> Self {
+        Self {
+            goes_on: true,
+            ..Self::new(inner, Unsettled::default(), Vec::new())
         }
     }
 
@@ -139,6 +154,7 @@ impl<'a> Replay<'a> {
         self.recovery.replayed_blocks += 1;
         if inner.journal.blocks.position_of(id)?.is_none() {
             if !inner.journal.blocks.is_parent_known(id.number, &parent)? {
+                self.refuse_unknown(position)?;
                 self.keep_values(id, &block.changes, &block.reverts);
                 inner.journal.blocks.insert_orphan(known);
                 return Ok(());
@@ -175,14 +191,25 @@ impl<'a> Replay<'a> {
     ) -> Result<(), StateError> {
         if self.head(position, record.head)? {
             *self.inner.journal.finality.lock() = record.finality;
-            self.inner.free_branches()?;
         }
         Ok(())
+    }
+
+    /// Fails if a reader that goes on has to open again to know a block.
+    fn refuse_unknown(&self, position: LogPosition) -> Result<(), StateError> {
+        match self.goes_on {
+            true => Err(StoreError::ReaderBehind {
+                what: describe(position),
+            }
+            .into()),
+            false => Ok(()),
+        }
     }
 
     /// Applies a record that moves the head. Returns false if its block is not there.
     fn head(&mut self, position: LogPosition, head: BlockId) -> Result<bool, StateError> {
         if self.inner.journal.blocks.position_of(head)?.is_none() {
+            self.refuse_unknown(position)?;
             self.skip(
                 position,
                 &format!("it makes block {head} the head, which is not in the log"),

@@ -35,6 +35,8 @@ use std::{
 /// Blocks of which a subscription remembers the position in the log, so that it can undo them after
 /// their branch was forgotten.
 const REMEMBERED_MAX: usize = 4096;
+/// Attempts of a reader to take a step, each after catching up with whoever removes what it reads.
+const READER_ATTEMPTS: u32 = 4;
 /// Time between two looks of a reader at the log that another process writes.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -172,12 +174,25 @@ impl Subscription {
     /// [`StateError::Damaged`] if the log can't be read; in a reader, also the errors of
     /// [`Db::catch_up`]. After an error the cursor is where it was.
     pub fn try_next(&mut self) -> Result<Option<ChainEvent>, StateError> {
-        let event = self.step()?;
-        if event.is_some() || !self.db.is_read_only() {
-            return Ok(event);
+        if !self.db.is_read_only() {
+            return self.step();
         }
-        self.db.catch_up()?;
-        self.step()
+        // Where there is no block to add, this handle may be what is behind, and not the cursor: somebody else has
+        // followed the writer further.
+        if !matches!(self.look(), Ok(NextStep::Apply(_) | NextStep::Finalize(_))) {
+            self.db.catch_up()?;
+        }
+        let mut attempt = 1;
+        loop {
+            match self.step() {
+                // What it read may have left the log meanwhile.
+                Err(_) if attempt < READER_ATTEMPTS => {
+                    attempt += 1;
+                    self.db.catch_up()?;
+                }
+                event => return event,
+            }
+        }
     }
 
     /// Returns the next event, and waits for one up to `timeout`. `None` if there was none.
@@ -207,18 +222,23 @@ impl Subscription {
         }
     }
 
-    fn step(&mut self) -> Result<Option<ChainEvent>, StateError> {
+    /// What follows from the cursor and the chain of this moment.
+    fn look(&self) -> Result<NextStep, StateError> {
         let finalized = self.db.finality().finalized;
         let to = match self.only_finalized {
             true => FollowTo::Finalized(finalized),
             false => FollowTo::Head(finalized.filter(|block| Some(*block) != self.finalized)),
         };
-        if finalized.is_none() {
+        let next = self.db.inner.journal.blocks.next_step(self.reached, to);
+        next.map_err(|error| self.explain(error))
+    }
+
+    fn step(&mut self) -> Result<Option<ChainEvent>, StateError> {
+        if self.db.finality().finalized.is_none() {
             // If it is finalized once more, that is announced again.
             self.finalized = None;
         }
-        let next = self.db.inner.journal.blocks.next_step(self.reached, to);
-        match next.map_err(|error| self.explain(error))? {
+        match self.look()? {
             NextStep::Wait => Ok(None),
             NextStep::Finalize(block) => {
                 self.finalized = Some(block);

@@ -31,7 +31,7 @@ pub(super) fn branch_of(
     let numbers = tip.number.saturating_sub(heights)..=tip.number;
     let mut found: HashMap<B256, (BlockHead, LogPosition)> = HashMap::new();
     for record in journal.log.scan_heads(from, CHECKED_HEAD_BYTES) {
-        let (position, record) = record?;
+        let (position, record) = record.map_err(|error| journal.unless_behind(error))?;
         if position.file > last {
             break;
         }

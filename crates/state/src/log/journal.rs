@@ -86,10 +86,29 @@ impl Journal {
         }
     }
 
+    /// The error of a scan of the log. In a reader with a newer checkpoint before it, the writing process may have
+    /// removed what was read.
+    pub(crate) fn unless_behind(&self, error: StoreError) -> StateError {
+        let is_behind = match &self.access {
+            Access::Writer(_) => false,
+            Access::Reader(reading) => Checkpoint::newest(&**reading.disk())
+                .is_ok_and(|newest| newest > Some(reading.sequence())),
+        };
+        match is_behind {
+            true => StoreError::ReaderBehind {
+                what: "the block log".to_owned(),
+            }
+            .into(),
+            false => error.into(),
+        }
+    }
+
     /// Reads a record, and explains a record that is missing because blocks were removed.
     fn read_log(&self, position: LogPosition) -> Result<Record, StateError> {
         self.log.read(position).map_err(|error| match error {
             StoreError::NotKept { .. } => self.not_kept(),
+            // It was removed between the look-up and the read.
+            _ if position < self.log.start() => self.not_kept(),
             // The writing process has removed the file.
             _ if self.was_removed(position).unwrap_or(false) => {
                 let what = describe(position);

@@ -73,13 +73,19 @@ impl Engine {
             true => Some(self.plan_head(&sealed)?),
             false => None,
         };
+        let mut leading = match head {
+            true => way_to_last(&sealed, newest).1,
+            false => Vec::new(),
+        };
         let mut committed = Vec::with_capacity(sealed.len());
         for block in &mut sealed {
             let (id, parent) = (block.id(), block.parent());
             let Some(record) = block.record() else {
                 continue;
             };
-            BlockRecord::set_head(record, head);
+            // Power may be lost after any record: only those become the head that lead to the last one.
+            let leads = leading.pop_if(|next| *next == id).is_some();
+            BlockRecord::set_head(record, leads);
             let position = self
                 .health
                 .poison(self.journal.log.append(KIND_BLOCK, &[record]))?;
@@ -144,15 +150,11 @@ impl Engine {
         let Some(newest) = sealed.last() else {
             return Ok(HeadMove::Up);
         };
-        // Other blocks of the group may be on other branches.
-        let (mut next, mut on_top) = (newest.id(), Vec::new());
-        for block in sealed.iter().rev().filter(|block| !block.is_durable()) {
-            if block.id() == next {
-                on_top.push(next);
-                next = BlockId::new(next.number.saturating_sub(1), block.parent());
-            }
-        }
-        Ok(HeadMove::Along(self.journal.blocks.chain_of(next)?, on_top))
+        let (below, on_top) = way_to_last(sealed, newest.id());
+        Ok(HeadMove::Along(
+            self.journal.blocks.chain_of(below)?,
+            on_top,
+        ))
     }
 
     /// Makes a block with a layer the head, in memory. The log already names it as the head.
@@ -207,6 +209,19 @@ impl Engine {
         self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
         Ok(())
     }
+}
+
+/// The blocks of a group that lead to `last` and are not durable yet, from that one down, and the block below them.
+/// Others may be on other branches.
+fn way_to_last(sealed: &[Sealed], last: BlockId) -> (BlockId, Vec<BlockId>) {
+    let (mut next, mut way) = (last, Vec::new());
+    for block in sealed.iter().rev().filter(|block| !block.is_durable()) {
+        if block.id() == next {
+            way.push(next);
+            next = BlockId::new(next.number.saturating_sub(1), block.parent());
+        }
+    }
+    (next, way)
 }
 
 impl Sealed {

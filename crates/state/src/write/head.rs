@@ -19,8 +19,15 @@ impl Engine {
     /// see [`Engine::descend_to`]. Safe and finalized blocks that it does not descend from are
     /// forgotten.
     pub(crate) fn set_head(self: &Arc<Self>, id: BlockId) -> Result<BlockId, StateError> {
-        self.make_head(id, None)?;
-        Ok(id)
+        self.make_head(|| Ok(id), None)
+    }
+
+    /// Makes the block that `find` returns the head: no other caller moves the head meanwhile.
+    pub(crate) fn set_head_to(
+        self: &Arc<Self>,
+        find: impl FnOnce() -> Result<BlockId, StateError>,
+    ) -> Result<BlockId, StateError> {
+        self.make_head(find, None)
     }
 
     /// Makes a committed block the head, and `asked` the safe and the finalized block: see
@@ -30,16 +37,21 @@ impl Engine {
         head: BlockId,
         asked: Finality,
     ) -> Result<(), StateError> {
-        self.make_head(head, Some(asked))
+        self.make_head(|| Ok(head), Some(asked)).map(drop)
     }
 
-    fn make_head(self: &Arc<Self>, id: BlockId, asked: Option<Finality>) -> Result<(), StateError> {
-        let _span = tracing::debug_span!("move_head", to = %id).entered();
+    fn make_head(
+        self: &Arc<Self>,
+        find: impl FnOnce() -> Result<BlockId, StateError>,
+        asked: Option<Finality>,
+    ) -> Result<BlockId, StateError> {
+        let _span = tracing::debug_span!("move_head").entered();
         self.health.check()?;
         self.journal.check_writable("made the head")?;
         let moving = self.journal.head_moves.lock();
         let writer = self.journal.writer.lock();
         self.health.check()?;
+        let id = find()?;
         if self.journal.blocks.position_of(id)?.is_none() {
             return Err(StateError::UnknownBlock(id.hash));
         }
@@ -51,7 +63,7 @@ impl Engine {
         };
         let is_same = |finality| finality == *self.journal.finality.lock();
         if finality.is_some_and(is_same) && id == self.head() {
-            return Ok(());
+            return Ok(id);
         }
         let is_far = match self.layer_of(id) {
             Ok(_) => false,
@@ -94,7 +106,7 @@ impl Engine {
         }
         drop(moving);
         self.merge_if_due();
-        Ok(())
+        Ok(id)
     }
 
     fn head(&self) -> BlockId {

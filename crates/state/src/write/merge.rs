@@ -189,7 +189,11 @@ impl Engine {
             head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
             target_head,
-            finalized: self.journal.finality.lock().finalized,
+            // What a replay finds finalized may be undone by a later record.
+            finalized: match self.journal.replaying.lock().is_some() {
+                true => None,
+                false => self.journal.finality.lock().finalized,
+            },
         };
         let base_move = retry_transient(|| self.journal.blocks.plan_move(target.block, range))?;
         let intermediate = Arc::new(Intermediate {
