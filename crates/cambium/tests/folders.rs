@@ -28,7 +28,7 @@ struct Odd {
     is_told: bool,
 }
 
-const ODD: [Odd; 8] = [
+const ODD: [Odd; 10] = [
     Odd {
         name: "a list with other bytes",
         make: |folder| {
@@ -73,6 +73,22 @@ const ODD: [Odd; 8] = [
         make: |folder| {
             fs::remove_dir_all(folder).unwrap();
             symlink(folder.file_name().unwrap(), folder).unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "a link to a disk that is not mounted in place of the folder",
+        make: |folder| {
+            fs::remove_dir_all(folder).unwrap();
+            symlink("/not/mounted", folder).unwrap();
+        },
+        is_told: true,
+    },
+    Odd {
+        name: "a list that is a link to nothing",
+        make: |folder| {
+            fs::remove_file(folder.join("runs.list")).unwrap();
+            symlink("nothing", folder.join("runs.list")).unwrap();
         },
         is_told: true,
     },
@@ -141,12 +157,18 @@ fn the_chain_goes_on_without_an_index_a_history_or_preimages_that_it_cannot_have
                 // A copy without its history would not be what was asked for.
                 "history" if *is_told => {
                     assert!(backup.code > 0, "{what}");
+                    // What is named is there, and not in a copy that is removed.
+                    let (message, place) = (&backup.stderr, copy.to_str().unwrap());
+                    assert!(!message.contains(place), "{what}: {message}");
+                    assert!(message.contains("--no-history"), "{what}: {message}");
                     let without = format!("db backup {} --no-history", copy.display());
                     run(&odd, &without).done();
                 }
                 _ => {
                     let expected = i32::from(*is_told);
                     assert_eq!(backup.code, expected, "{what}: {}", backup.stderr);
+                    let names_copy = backup.stderr.contains(copy.to_str().unwrap());
+                    assert!(!names_copy, "{what}: {}", backup.stderr);
                     let is_there = copy.join(folder).join("runs.list").exists();
                     assert!(!is_there, "{what}");
                 }

@@ -2,10 +2,12 @@
 
 mod support;
 
+use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
 };
 use support::{Fixture, Run, copy_dir};
@@ -191,8 +193,8 @@ fn files_of_another_kind_are_named_with_what_was_expected() {
     );
     fails(
         "import -d DB LISTS",
-        3,
-        &["access-lists.rlp: block at byte 0", blocks],
+        2,
+        &["access-lists.rlp: it begins with something else", blocks],
     );
     fails(
         "import -d DB PAPERS",
@@ -206,9 +208,9 @@ fn files_of_another_kind_are_named_with_what_was_expected() {
     );
     fails(
         "import -d DB --access-lists CHAIN CHAIN",
-        3,
+        2,
         &[
-            "chain.rlp: access list at byte 0",
+            "chain.rlp: it begins with something else, and access lists",
             "help: name a file of access lists",
         ],
     );
@@ -679,6 +681,24 @@ fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
     );
     fixture.write("program", b"\x7fELF\x02");
     told("import PROGRAM -d DB", "program: it begins with 0x7f45");
+    // A packed file is as wrong as what is in it.
+    let pack = |name: &str, bytes: &[u8]| {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(bytes).unwrap();
+        fixture.write(name, &packed.finish().unwrap());
+    };
+    let mut archive = b"chain.rlp".to_vec();
+    archive.resize(1_024, 0);
+    pack("genesis.json.gz", &fs::read(fixture.genesis()).unwrap());
+    pack("chain.tar.gz", &archive);
+    pack(
+        "lists.gz",
+        &fs::read(fixture.path("access-lists.rlp")).unwrap(),
+    );
+    for name in ["genesis.json.gz", "chain.tar.gz", "lists.gz"] {
+        let words = format!("{name}: unpacked, it begins with something else, and blocks");
+        cambium!("import", fixture.path(name), "-d", fixture.db()).fails(2, &[&words]);
+    }
     // What was imported before is told.
     let new = fixture.path("new");
     cambium!("init", fixture.genesis(), "-d", &new).done();
@@ -697,6 +717,12 @@ fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
     fs::copy(fixture.path("access-lists.rlp"), dir.join("lists.rlp")).unwrap();
     fs::copy(fixture.genesis(), dir.join("genesis.rlp")).unwrap();
     fs::create_dir(dir.join("inner.rlp")).unwrap();
+    for name in ["genesis.json.gz", "chain.tar.gz"] {
+        fs::copy(fixture.path(name), dir.join(name)).unwrap();
+    }
+    // Nobody writes to it: who opens it waits for ever.
+    let (pipe, mode) = (dir.join("pipe.rlp"), rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let fresh = fixture.path("fresh");
     let run = cambium!(
         "import",
@@ -709,12 +735,14 @@ fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
     )
     .done();
     assert_eq!(run.json()["blocks"], 4, "{}", run.stdout);
-    for name in ["lists.rlp", "genesis.rlp"] {
-        assert!(
-            run.stderr.contains(&format!("{name}: it ")),
-            "{}",
-            run.stderr
-        );
+    for skipped in [
+        "lists.rlp: it ",
+        "genesis.rlp: it ",
+        "genesis.json.gz: unpacked, it ",
+        "chain.tar.gz: unpacked, it ",
+        "pipe.rlp is not a file",
+    ] {
+        assert!(run.stderr.contains(skipped), "{skipped}: {}", run.stderr);
     }
     cambium!("import", fixture.path("papers"), "-d", &fresh).fails(
         2,

@@ -1,6 +1,6 @@
 //! Errors of disk operations, with the file, the offset and a hint for the operator.
 
-use std::{fmt, io, path::Path};
+use std::{ffi::OsStr, fmt, io, path::Path};
 
 /// Folders of what is beside a database, which does without it, and what brings each back.
 const BESIDE: [(&str, &str); 3] = [
@@ -17,6 +17,15 @@ const BESIDE: [(&str, &str); 3] = [
         "the database does not need it. Restore the folder `preimages` from a backup, or remove it to go on \
          without preimages",
     ),
+];
+
+/// How the names of the database's own files begin.
+const OF_DATABASE: [&str; 5] = [
+    "cambium.db",
+    "cambium.lock",
+    "codes.dat",
+    "blocks.idx",
+    "checkpoint-",
 ];
 
 /// A failed disk operation.
@@ -121,6 +130,9 @@ impl DiskError {
         let from_others = "`cambium db repair` brings back what other files tell";
         let hint = match self.source.kind() {
             io::ErrorKind::StorageFull => "disk full: free some space and run again",
+            io::ErrorKind::FileTooLarge => {
+                "a file may not be so large here: raise the limit (`ulimit -f`) and run again"
+            }
             io::ErrorKind::QuotaExceeded => "quota used up: free some space and run again",
             io::ErrorKind::PermissionDenied => {
                 "check the owner and the mode of the file and of its directories"
@@ -142,10 +154,14 @@ impl DiskError {
 
     /// What to do about a file that can't be read: `of_database`, unless it is beside the database.
     fn way_back(&self, of_database: &'static str) -> &'static str {
-        let folder = Path::new(&self.path).parent().and_then(Path::file_name);
+        let path = Path::new(&self.path);
+        let folder = path.parent().and_then(Path::file_name);
+        let file = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        // The database itself may be in a folder of such a name.
+        let is_of_database = OF_DATABASE.iter().any(|name| file.starts_with(name));
         let beside = BESIDE
             .iter()
-            .find(|(name, _)| folder.is_some_and(|folder| folder == *name));
+            .find(|(name, _)| !is_of_database && folder.is_some_and(|folder| folder == *name));
         beside.map_or(of_database, |(_, way_back)| way_back)
     }
 }
@@ -195,6 +211,12 @@ mod tests {
             ("/data/index/00000001.run", "`cambium index build`"),
             ("/data/history/runs.list", "`cambium history build`"),
             ("preimages/00000001.run", "from a backup"),
+            // A database may itself be in a folder of such a name.
+            ("/data/history/cambium.db", "`cambium db repair`"),
+            ("/data/index/codes.dat", "`cambium db repair`"),
+            ("/data/preimages/blocks.idx", "`cambium db repair`"),
+            ("history/checkpoint-00000007", "`cambium db repair`"),
+            ("/data/history/log/00000001.log", "`cambium db repair`"),
         ];
         let unreadable = || io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
         for (path, advice) in cases {

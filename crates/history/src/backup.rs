@@ -19,7 +19,7 @@ use crate::{
     keeper::{HistoryOptions, canonical_ancestor, newest_canonical_in, open_runs},
     list::{DIR, RunList, run_name},
 };
-use cambium_disk::{Access, Disk, DiskFile};
+use cambium_disk::{Access, Disk, DiskError, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{
     BackupPart, BackupReport, BackupSizes, Db, Options, StateError, StoreError, backup_with,
@@ -191,9 +191,11 @@ impl BackupPart for HistoryPart<'_> {
             cache_bytes: 0,
             ..HistoryOptions::default()
         };
-        let opened = open_runs(self.to, &list, &no_memory)?;
+        let opened = open_runs(self.to, &list, &no_memory);
+        let opened = opened.map_err(|error| self.of_original(error))?;
         if shared.is_none() {
-            let known = newest_canonical_in(copy, &list, &opened.runs)?;
+            let known = newest_canonical_in(copy, &list, &opened.runs);
+            let known = known.map_err(|error| self.of_original(error))?;
             let gone: BTreeSet<_> = match known {
                 Some(fork) => list.cut(fork).iter().map(|run| run.file).collect(),
                 None => listed,
@@ -216,6 +218,30 @@ impl BackupPart for HistoryPart<'_> {
 }
 
 impl HistoryPart<'_> {
+    /// An error that was met in a file of the copy, as one of the file that was copied: the copy does not remain.
+    fn of_original(&self, error: HistoryError) -> HistoryError {
+        let (copy, original) = (self.to.display_path(""), self.from.display_path(""));
+        let renamed = |file: String| match file.strip_prefix(&copy) {
+            Some(name) => format!("{original}{name}"),
+            None => file,
+        };
+        match error {
+            HistoryError::Damaged { file, offset, what } => HistoryError::Damaged {
+                file: renamed(file),
+                offset,
+                what,
+            },
+            HistoryError::Missing { file } => HistoryError::Missing {
+                file: renamed(file),
+            },
+            HistoryError::Disk(error) => HistoryError::Disk(DiskError {
+                path: renamed(error.path),
+                ..error
+            }),
+            error => error,
+        }
+    }
+
     /// Removes links to files that are not listed.
     fn remove_all_but(
         &self,

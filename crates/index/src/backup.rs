@@ -63,13 +63,37 @@ pub fn copy_index(
     }
     let sizes = copier.sizes();
     list.write(&**to)?;
-    let index = ChainIndex::open(to.clone(), copy, IndexOptions::default())?;
-    index.catch_up(copy, None, &mut |_| true)?;
-    index.flush()?;
+    let opened = ChainIndex::open(to.clone(), copy, IndexOptions::default());
+    let caught_up = opened.and_then(|index| {
+        index.catch_up(copy, None, &mut |_| true)?;
+        index.flush()?;
+        Ok(index)
+    });
+    let index = caught_up.map_err(|error| of_original(error, &**from, &**to))?;
     Ok(Some(IndexCopy {
         upto: index.durable(),
         sizes,
     }))
+}
+
+/// An error that was met in a file of the copy, as one of the file that was copied: the copy does not remain.
+fn of_original(error: IndexError, from: &dyn Disk, to: &dyn Disk) -> IndexError {
+    let (copy, original) = (to.display_path(""), from.display_path(""));
+    let renamed = |file: String| match file.strip_prefix(&copy) {
+        Some(name) => format!("{original}{name}"),
+        None => file,
+    };
+    match error {
+        IndexError::Damaged { file, offset, what } => IndexError::Damaged {
+            file: renamed(file),
+            offset,
+            what,
+        },
+        IndexError::Missing { file } => IndexError::Missing {
+            file: renamed(file),
+        },
+        error => error,
+    }
 }
 
 /// Links or copies the files of a list that are not there yet.

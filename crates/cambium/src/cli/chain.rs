@@ -180,6 +180,7 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
             .map(PathBuf::as_path)
     };
     files::refuse_two_standard(outputs())?;
+    files::refuse_one_file_twice(outputs())?;
     outputs().try_for_each(|file| files::refuse_mixed_output(file, out.is_json()))?;
     let chain = open::chain_to_read(&args.db, out)?;
     let number = |block: BlockRef| Ok::<_, Failure>(block.find_canonical(chain.db())?.number);
@@ -195,14 +196,11 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     chain.block_rlp(from)?;
     chain.block_rlp(to)?;
     outputs().try_for_each(|file| refuse_to_overwrite(file, args.force))?;
-    let mut unfinished = Unfinished::default();
-    let mut writer = files::blocks_to(&args.file)?;
-    unfinished.add(&args.file);
+    let mut unfinished = Unfinished::on_signals(out);
+    let mut writer = unfinished.make(&args.file, || files::blocks_to(&args.file))?;
     let lists = args.access_lists.as_deref();
-    let mut lists = lists.map(files::lists_to).transpose()?;
-    args.access_lists
-        .iter()
-        .for_each(|file| unfinished.add(file));
+    let lists = lists.map(|file| unfinished.make(file, || files::lists_to(file)));
+    let mut lists = lists.transpose()?;
     let bar = out.bar(
         to - from + 1,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",

@@ -12,7 +12,7 @@ use super::{
 };
 use cambium::{
     BackupParts, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, HistoryCopy,
-    RepairProgress, RepairReport, Stats,
+    HistoryError, RepairProgress, RepairReport, Stats,
 };
 use serde_json::{Value, json};
 use std::{fmt::Display, ops::RangeInclusive, path::Path};
@@ -299,7 +299,11 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
         index: !args.no_index,
         preimages: !args.no_preimages,
     };
-    let done = cambium::backup_with_parts(&from, &to, options, parts, &mut progress)?;
+    let done = cambium::backup_with_parts(&from, &to, options, parts, &mut progress);
+    let done = done.map_err(|error| match error {
+        HistoryError::State(error) => error.into(),
+        error => Failure::HistoryCopy(Box::new(error)),
+    })?;
     bar.finish_and_clear();
     let sizes = done.sizes();
     let (head, history) = (done.database.head, done.history);
@@ -357,7 +361,7 @@ fn without_error<T: Default>(
     match copied {
         Ok(copied) => (copied, None),
         Err(error) => {
-            out.note(format_args!(
+            out.error(format_args!(
                 "the copy is whole, but without {what}: {error}"
             ));
             (T::default(), Some(error.to_string()))
@@ -425,6 +429,7 @@ pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure>
     };
     // The plan is printed before anything is changed.
     let mut plan = run(true)?;
+    // Blocks that are missing are the operator's to import.
     if args.dry_run || plan.is_sound() {
         plan.is_trial = args.dry_run;
         return Ok(repaired(&plan));
@@ -444,13 +449,7 @@ fn findings(report: &RepairReport) -> String {
     let mut lines: Vec<_> = lines.collect();
     let next = report.head.number + 1;
     lines.push(match &report.missing {
-        Some(missing) => format!(
-            "The head is block {}. Import blocks {} to {} again: later blocks are still stored, and \
-             are used then.",
-            report.head,
-            missing.start(),
-            missing.end()
-        ),
+        Some(missing) => to_import(report.head, missing),
         None if report.lost_blocks => format!(
             "The head is block {}. Import the chain again from block {next} on: blocks that are \
              still stored are skipped.",
@@ -480,12 +479,27 @@ fn findings(report: &RepairReport) -> String {
     lines.join("\n")
 }
 
+fn to_import(head: BlockId, missing: &RangeInclusive<u64>) -> String {
+    format!(
+        "The head is block {head}. Import blocks {} to {} again: later blocks are still stored, and \
+         are used then.",
+        missing.start(),
+        missing.end()
+    )
+}
+
 fn repaired(report: &RepairReport) -> Report {
     let text = match (report.is_sound(), report.is_trial) {
-        (true, _) => format!(
-            "Nothing is damaged, and the head is block {}. Nothing was changed.",
-            report.head
-        ),
+        (true, _) => match &report.missing {
+            None => format!(
+                "Nothing is damaged, and the head is block {}. Nothing was changed.",
+                report.head
+            ),
+            Some(missing) => format!(
+                "No file is damaged, but blocks are missing. Nothing was changed.\n{}",
+                to_import(report.head, missing)
+            ),
+        },
         (false, true) => format!(
             "Damage, and what a repair would do (nothing was changed):\n{}",
             findings(report)
@@ -517,7 +531,7 @@ fn repaired(report: &RepairReport) -> Report {
         "copies": report.copies,
         "notes": report.notes,
     });
-    let exit = match report.is_sound() || (!report.is_trial && report.is_whole()) {
+    let exit = match report.is_whole() && (report.is_sound() || !report.is_trial) {
         true => Exit::Done,
         false => Exit::Damaged,
     };

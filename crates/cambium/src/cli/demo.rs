@@ -4,6 +4,7 @@
 use super::{
     args::workload::DemoArgs,
     error::{Failure, WITNESS},
+    files::Unfinished,
     import,
     output::{Output, Report, Table, bytes, count, quantity},
     proof::stateless_table,
@@ -17,16 +18,14 @@ use cambium::{
     token_balance_slot, verify_account_proof,
 };
 use serde_json::{Value, json};
-use std::{path::Path, slice, sync::Arc};
+use std::{env, path::Path, slice, sync::Arc};
 
 pub(crate) fn demo(args: &DemoArgs, out: &Output) -> Result<Report, Failure> {
     match &args.dir {
         Some(dir) => run(args, dir, out),
         None => {
-            let temporary = tempfile::Builder::new()
-                .prefix("cambium-demo-")
-                .tempdir()
-                .map_err(Failure::io(&std::env::temp_dir(), "written to"))?;
+            let mut unfinished = Unfinished::on_signals(out);
+            let temporary = unfinished.make_scratch("cambium-demo-", &env::temp_dir())?;
             run(args, temporary.path(), out)
         }
     }

@@ -30,15 +30,13 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.state.db, out)?;
     let view = history::view(&args.state, chain.db(), out)?;
     let file = files::output_name(&args.file);
-    let mut unfinished = Unfinished::default();
+    let mut unfinished = Unfinished::on_signals(out);
     let to: Box<dyn Write> = match to_stdout {
         true => Box::new(io::stdout()),
         false => {
             refuse_to_overwrite(&args.file, args.force)?;
-            let created = File::create(&args.file);
-            let created = created.map_err(Failure::io(&args.file, "created"))?;
-            unfinished.add(&args.file);
-            Box::new(created)
+            let created = unfinished.make(&args.file, || File::create(&args.file));
+            Box::new(created.map_err(Failure::io(&args.file, "created"))?)
         }
     };
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, to);

@@ -21,9 +21,9 @@ pub(crate) enum Exit {
     InvalidBlock = 3,
     Damaged = 4,
     DoesNotHold = 5,
-    /// Ended by Ctrl-C, after a whole block.
+    /// Ended by Ctrl-C: after a whole block, or with nothing made.
     Interrupted = 130,
-    /// Ended by SIGTERM, after a whole block.
+    /// Ended by SIGTERM, likewise.
     Terminated = 143,
 }
 
@@ -107,6 +107,9 @@ pub(crate) enum Failure {
     Stateless(Box<StatelessError>),
     #[error(transparent)]
     History(Box<HistoryError>),
+    /// A backup that failed at the history.
+    #[error(transparent)]
+    HistoryCopy(Box<HistoryError>),
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     #[error("{} is no database and has other things in it, such as {name}", datadir.display())]
@@ -147,6 +150,9 @@ pub(crate) enum Failure {
         line: usize,
         why: String,
     },
+    /// A signal ended what made files, which are removed.
+    #[error("ended by a signal: what was not whole is removed")]
+    Ended(Exit),
     /// A step of the demonstration had a wrong result.
     #[error("the demonstration failed: {0}")]
     Demo(&'static str),
@@ -272,7 +278,8 @@ impl Failure {
             | Self::Entries { .. }
             | Self::BadEntries { .. }
             | Self::NoSuchJson { .. } => Exit::DoesNotHold,
-            Self::History(error) => history_exit(error),
+            Self::Ended(exit) => *exit,
+            Self::History(error) | Self::HistoryCopy(error) => history_exit(error),
             Self::BadDump(error) => file_exit(error),
             Self::BadEntry { .. }
             | Self::EmptyRange { .. }
@@ -331,6 +338,7 @@ impl Failure {
                 Some("`cambium set-head --safe BLOCK --finalized BLOCK` says which they are")
             }
             Self::Exists(_) => Some("choose another file, or overwrite it with --force"),
+            Self::HistoryCopy(_) => Some("--no-history makes a copy without it"),
             _ => None,
         }
     }

@@ -1,17 +1,27 @@
 //! Files that commands read and write, where `-` stands for standard input or output.
 
-use super::error::Failure;
+use super::{
+    error::{Exit, Failure},
+    output::Output,
+    signals,
+};
 use alloy_primitives::hex;
+use alloy_rlp::{Decodable, Header};
 use cambium::{
-    AccessListReader, AccessListWriter, BlockSource, Bytes, ChainWriter, FileError, InputFile,
+    AccessListReader, AccessListWriter, B256, BlockSource, Bytes, ChainWriter, FileError,
+    FilePosition, InputFile, RawBlock, WithAccessLists,
 };
 use serde_json::value::RawValue;
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{self, BufRead, BufReader, IsTerminal, Read},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
+    process,
+    sync::{Mutex, MutexGuard, Once, PoisonError},
 };
+use tempfile::TempDir;
 
 const STANDARD_INPUT: &str = "standard input";
 const STANDARD_OUTPUT: &str = "standard output";
@@ -47,6 +57,52 @@ pub(crate) fn refuse_two_standard<'a>(
         _ => Err(Failure::BadEntry {
             why: "- stands for one file of a command alone: name the others".to_owned(),
         }),
+    }
+}
+
+/// Refuses outputs of which two are one file: each would write over the other.
+pub(crate) fn refuse_one_file_twice<'a>(
+    files: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Failure> {
+    let mut seen = HashMap::new();
+    for file in files.into_iter().filter(|file| !is_standard(file)) {
+        // A device may be written by both.
+        let is_device = file.metadata().is_ok_and(|there| !there.is_file());
+        let found = seen.insert(place(file), file);
+        if let Some(other) = found.filter(|_| !is_device) {
+            let (file, other) = (file.display(), other.display());
+            let why = match file.to_string() == other.to_string() {
+                true => format!("{file} is named twice: name two files"),
+                false => format!("{other} and {file} are one file: name two"),
+            };
+            return Err(Failure::BadEntry { why });
+        }
+    }
+    Ok(())
+}
+
+/// Where a file is, or will be once it is created.
+#[derive(PartialEq, Eq, Hash)]
+enum Place {
+    /// Device and number of a file that is there, by whatever name.
+    There(u64, u64),
+    Created(PathBuf),
+}
+
+fn place(file: &Path) -> Place {
+    if let Ok(there) = file.metadata() {
+        return Place::There(there.dev(), there.ino());
+    }
+    // A link that leads to nothing creates what it leads to.
+    let target = file.read_link().ok();
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let file = target.map_or_else(|| file.to_owned(), |target| folder.join(target));
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    match (folder, file.file_name()) {
+        (Ok(folder), Some(name)) => Place::Created(folder.join(name)),
+        _ => Place::Created(file),
     }
 }
 
@@ -86,24 +142,51 @@ pub(crate) fn blocks_of(file: &Path) -> Result<BlockSource, FileError> {
     Ok(source)
 }
 
-/// Reads the first block of a file.
-///
-/// # Errors
-///
-/// If there is none: the file has something else in it.
-pub(crate) fn first_block(path: &Path) -> Result<(), FileError> {
-    let first = blocks_of(path)?.next().transpose()?;
-    let header = first.map(|block| block.header()).transpose();
-    let what = match header {
-        Ok(Some(_)) => return Ok(()),
-        Ok(None) => "it has no block".to_owned(),
-        Err(_) => "it begins with something else".to_owned(),
+/// Fails if a file has something else than blocks in it.
+pub(crate) fn refuse_without_blocks(path: &Path) -> Result<(), FileError> {
+    let first = first_block(blocks_of(path)?.next());
+    let what = match first {
+        Some(Ok(_)) => return Ok(()),
+        Some(Err(error)) => return Err(error),
+        None => "it has no block".to_owned(),
     };
     Err(FileError::OtherContent {
-        file: path.display().to_string().into(),
+        file: input_name(path).into(),
         what,
         expected: "blocks",
     })
+}
+
+/// What a file of blocks begins with, which its first bytes don't tell if it is packed: something else is not an invalid
+/// block, but the wrong file.
+pub(crate) fn first_block(
+    first: Option<Result<RawBlock, FileError>>,
+) -> Option<Result<RawBlock, FileError>> {
+    let what = |is_packed| match is_packed {
+        true => "unpacked, it begins with something else",
+        false => "it begins with something else",
+    };
+    let other = |place: &FilePosition| FileError::OtherContent {
+        file: place.file.clone(),
+        what: what(place.unpacked).to_owned(),
+        expected: "blocks",
+    };
+    Some(match first? {
+        Ok(block) if !begins_with_header(&block.rlp) => Err(other(&block.place)),
+        Err(FileError::Malformed { place, .. }) if place.unpacked => Err(other(&place)),
+        first => first,
+    })
+}
+
+/// Whether RLP is that of a list that begins with a list that begins with a hash, as a block with its header does, be
+/// they valid or not.
+fn begins_with_header(mut rlp: &[u8]) -> bool {
+    let list = |rlp: &mut &[u8]| {
+        let header = Header::decode(rlp).ok()?;
+        header.list.then_some(())
+    };
+    let begins = list(&mut rlp).and_then(|()| list(&mut rlp));
+    begins.is_some_and(|()| B256::decode(&mut rlp).is_ok())
 }
 
 /// Opens a file of access lists, which must not be empty.
@@ -111,6 +194,21 @@ pub(crate) fn lists_of(file: &Path) -> Result<AccessListReader, FileError> {
     let lists = AccessListReader::of_file(input(file)?)?;
     refuse_other_content(file, lists.first_bytes(), "access lists")?;
     Ok(lists)
+}
+
+/// Blocks with their access lists, if those are what the file of lists begins with.
+pub(crate) fn with_lists<I: Iterator<Item = Result<RawBlock, FileError>>>(
+    blocks: I,
+    lists: AccessListReader,
+) -> Result<WithAccessLists<I>, FileError> {
+    WithAccessLists::new(blocks, lists).map_err(|error| match error {
+        FileError::Malformed { place, .. } => FileError::OtherContent {
+            file: place.file,
+            what: "it begins with something else".to_owned(),
+            expected: "access lists",
+        },
+        error => error,
+    })
 }
 
 /// Refuses an empty file, and one that begins as neither RLP of a list does, nor gzip or era1.
@@ -161,35 +259,101 @@ pub(crate) fn make_directory(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Files that are being written. If that fails, they are removed: a part of a file is none.
-#[derive(Default)]
+/// Files and directories that are being made. If that fails, or if Ctrl-C or SIGTERM ends it, they are removed: a part
+/// of a file is none.
 pub(crate) struct Unfinished(Vec<PathBuf>);
 
+/// Those of the whole program, for signals. While it is locked, none is made.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
 impl Unfinished {
-    /// Adds a file that was just created.
-    pub(crate) fn add(&mut self, file: &Path) {
-        if !is_standard(file) {
-            self.0.push(file.to_owned());
+    /// None yet. From now on a signal ends the program after those that are there have been removed.
+    pub(crate) fn on_signals(out: &Output) -> Self {
+        static CAUGHT: Once = Once::new();
+        let out = *out;
+        CAUGHT.call_once(|| signals::ends_with(move |exit| end(exit, out)));
+        Self(Vec::new())
+    }
+
+    /// Makes a file, or a directory of files.
+    pub(crate) fn make<T, E>(
+        &mut self,
+        place: &Path,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut all = all_unfinished();
+        let made = make()?;
+        if !is_standard(place) {
+            self.add(&mut all, place);
         }
+        Ok(made)
+    }
+
+    /// Makes a directory in `dir` that is removed in the end in any case.
+    pub(crate) fn make_scratch(&mut self, prefix: &str, dir: &Path) -> Result<TempDir, Failure> {
+        let mut all = all_unfinished();
+        let made = tempfile::Builder::new().prefix(prefix).tempdir_in(dir);
+        let made = made.map_err(Failure::io(dir, "written to"))?;
+        self.add(&mut all, made.path());
+        Ok(made)
+    }
+
+    fn add(&mut self, all: &mut Vec<PathBuf>, made: &Path) {
+        all.push(made.to_owned());
+        self.0.push(made.to_owned());
     }
 
     /// All of them are whole.
     pub(crate) fn finish(mut self) {
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        all_unfinished().retain(|made| !self.0.contains(made));
         self.0.clear();
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        for file in &self.0 {
-            // A device or a link is not the command's.
-            if file.symlink_metadata().is_ok_and(|it| it.is_file()) {
-                // If it can't be removed, the error that is reported matters more.
-                let _ = fs::remove_file(file);
-            }
+        self.0.iter().for_each(|made| remove(made));
+        self.forget();
+    }
+}
+
+fn all_unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a database is safe at any moment, and what is not whole is removed"
+)]
+fn end(exit: Exit, out: Output) {
+    // Held until the end: nothing else is made.
+    let all = all_unfinished();
+    all.iter().for_each(|made| remove(made));
+    process::exit(out.print_failure(&Failure::Ended(exit)) as i32)
+}
+
+/// Removes a file or directory. A device or a link is not the command's.
+fn remove(made: &Path) {
+    // Whoever still writes to a directory may make another file in it meanwhile.
+    for _ in 0..REMOVALS {
+        // If it can't be removed, the error that is reported matters more.
+        let removed = match made.symlink_metadata() {
+            Ok(found) if found.is_file() => fs::remove_file(made),
+            Ok(found) if found.is_dir() => fs::remove_dir_all(made),
+            _ => return,
+        };
+        if removed.is_ok() {
+            return;
         }
     }
 }
+
+/// Attempts to remove a directory.
+const REMOVALS: usize = 8;
 
 /// Creates a file of blocks.
 pub(crate) fn blocks_to(file: &Path) -> Result<ChainWriter, FileError> {

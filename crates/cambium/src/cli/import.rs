@@ -14,7 +14,6 @@ use super::{
 use cambium::{
     BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind, FileError, Follower,
     ImportProgress, ImportSummary, IndexFollower, OPTIMISTIC_THREADS_MIN, RawBlock, StateError,
-    WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -205,10 +204,15 @@ fn in_directories(given: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>, Failu
         within.sort();
         for path in within {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if path.is_dir() || !BLOCKS.iter().any(|ending| name.ends_with(ending)) {
+            if !BLOCKS.iter().any(|ending| name.ends_with(ending)) {
                 continue;
             }
-            match files::first_block(&path) {
+            // Of a pipe only what the directory's owner meant could tell whether it ever ends.
+            if path.metadata().is_ok_and(|there| !there.is_file()) {
+                out.note(format_args!("skipped: {} is not a file", path.display()));
+                continue;
+            }
+            match files::refuse_without_blocks(&path) {
                 Err(error @ FileError::OtherContent { .. }) => {
                     out.note(format_args!("skipped: {error}"));
                 }
@@ -242,7 +246,7 @@ pub(crate) fn import_files(
         None => chain.import(blocks, &mut progress),
         Some(lists) => {
             let lists = files::lists_of(lists)?;
-            chain.import(WithAccessLists::new(blocks, lists)?, &mut progress)
+            chain.import(files::with_lists(blocks, lists)?, &mut progress)
         }
     };
     meter.bar.finish_and_clear();
@@ -310,7 +314,10 @@ impl Iterator for Files {
         }
         loop {
             if let Some(source) = &mut self.current {
-                let next = source.next();
+                let mut next = source.next();
+                if self.blocks == 0 {
+                    next = files::first_block(next);
+                }
                 let read = self.bytes_before + source.progress().bytes_read();
                 self.bytes_read.store(read, Ordering::Relaxed);
                 match next {

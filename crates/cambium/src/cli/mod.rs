@@ -50,6 +50,7 @@ use std::{env, ffi::OsString, io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
 
 pub(crate) fn main() -> ExitCode {
+    signals::catch_size_limit();
     let arguments: Vec<_> = env::args_os().collect();
     // Until the arguments are known.
     let is_json = arguments.iter().any(|argument| argument == "--json");

@@ -49,6 +49,7 @@ pub(crate) fn step(key: &B256) -> u64 {
 pub(crate) const KEYS_BAR: &str = "{bar:30} {percent}%  {msg}  ETA {eta}";
 
 /// Standard output and standard error.
+#[derive(Clone, Copy)]
 pub(crate) struct Output {
     json: bool,
     /// Neither progress nor notes.
@@ -71,13 +72,9 @@ impl Output {
     }
 
     /// Prints a report as text or JSON. `is_account` says that its text is an account of what was done: a quiet
-    /// command prints none, unless something is wrong.
+    /// command prints none, unless it says what is damaged.
     pub(crate) fn print(&self, report: &Report, is_account: bool) -> Result<Exit, Failure> {
-        let is_well = matches!(
-            report.exit,
-            Exit::Done | Exit::Interrupted | Exit::Terminated
-        );
-        let is_silent = self.quiet && is_account && is_well;
+        let is_silent = self.quiet && is_account && report.exit != Exit::Damaged;
         if self.json {
             write_line(&report.json)?;
         } else if !report.text.is_empty() && !is_silent {

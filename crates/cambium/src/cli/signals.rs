@@ -1,14 +1,19 @@
-//! Ctrl-C and SIGTERM: long work ends at a whole block. A second one ends the program at once, which is
-//! safe at any moment.
+//! Ctrl-C and SIGTERM: long work on a database ends at a whole block, and a second one ends the program at once, which is
+//! safe at any moment. What writes files of its own removes them.
 
 use super::error::Exit;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     flag,
+    iterator::Signals,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    ffi::c_int,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
 };
 
 /// Whether the user has asked for the end.
@@ -35,10 +40,41 @@ impl Stop {
 
     /// How the program ends, if the user has asked for that.
     pub(crate) fn asked(&self) -> Option<Exit> {
-        match i32::try_from(self.signal.load(Ordering::Relaxed)) {
-            Ok(SIGINT) => Some(Exit::Interrupted),
-            Ok(SIGTERM) => Some(Exit::Terminated),
-            _ => None,
+        exit_of(c_int::try_from(self.signal.load(Ordering::Relaxed)).ok()?)
+    }
+}
+
+/// A file that would be larger than the limit (`ulimit -f`) is an error of the write from now on, as a full disk is.
+pub(crate) fn catch_size_limit() {
+    let _ = flag::register(SIGXFSZ, Arc::default());
+}
+
+fn exit_of(signal: c_int) -> Option<Exit> {
+    match signal {
+        SIGINT => Some(Exit::Interrupted),
+        SIGTERM => Some(Exit::Terminated),
+        _ => None,
+    }
+}
+
+/// Ends the program with `end` at the first signal from now on. Where signals can't be caught, they end it themselves.
+pub(crate) fn ends_with(end: impl FnOnce(Exit) + Send + 'static) {
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else {
+        return;
+    };
+    let wait = move || {
+        if let Some(exit) = signals.forever().find_map(exit_of) {
+            end(exit);
+        }
+    };
+    // Without the thread a signal would do nothing: then this is what ends the program.
+    if thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)
+        .is_err()
+    {
+        for signal in [SIGINT, SIGTERM] {
+            let _ = flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true)));
         }
     }
 }

@@ -122,18 +122,14 @@ pub(crate) fn generate(
         refuse_to_overwrite(file, how.force)?;
     }
     files::make_directory(dir)?;
-    let scratch = tempfile::Builder::new()
-        .prefix(".cambium-workload-")
-        .tempdir_in(dir)
-        .map_err(Failure::io(dir, "written to"))?;
-
-    let mut unfinished = Unfinished::default();
+    let mut unfinished = Unfinished::on_signals(out);
+    let scratch = unfinished.make_scratch(".cambium-workload-", dir)?;
     let accounts = count(workload.genesis().accounts);
     let bar = out.bar(0, "");
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message(format!("writing {accounts} accounts to the genesis file"));
-    let created = File::create(&genesis).map_err(Failure::io(&genesis, "created"))?;
-    unfinished.add(&genesis);
+    let created = unfinished.make(&genesis, || File::create(&genesis));
+    let created = created.map_err(Failure::io(&genesis, "created"))?;
     write_genesis(workload, created).map_err(Failure::io(&genesis, "written"))?;
     bar.finish_and_clear();
     let options = Options {
@@ -149,11 +145,10 @@ pub(crate) fn generate(
     bar.finish_and_clear();
 
     let first = chain.block(chain.db().genesis().number)?.header;
-    let mut writer = ChainWriter::create(&chain_file)?;
-    unfinished.add(&chain_file);
-    let lists = lists_file.as_ref().map(AccessListWriter::create);
+    let mut writer = unfinished.make(&chain_file, || ChainWriter::create(&chain_file))?;
+    let lists = lists_file.as_ref();
+    let lists = lists.map(|file| unfinished.make(file, || AccessListWriter::create(file)));
     let mut lists = lists.transpose()?;
-    lists_file.iter().for_each(|file| unfinished.add(file));
     let bar = out.bar(
         workload.params().blocks,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
@@ -172,6 +167,8 @@ pub(crate) fn generate(
     })?;
     writer.finish()?;
     lists.map(AccessListWriter::finish).transpose()?;
+    drop(chain);
+    drop(scratch);
     unfinished.finish();
     bar.finish_and_clear();
     Ok(Generated {

@@ -130,8 +130,34 @@ impl StdDisk {
                 access,
                 Arc::clone(&self.shared),
             ))),
-            Err(e) => Err(DiskError::new(op, path.display().to_string(), e)),
+            Err(e) => Err(self.error_at(op, &path, e)),
         }
+    }
+
+    /// The error of an operation on `path`. A link that leads to nothing is named: what is gone is not this file, but the
+    /// disk that the link leads to.
+    fn error_at(&self, op: &'static str, path: &Path, error: io::Error) -> DiskError {
+        let error = match error.kind() {
+            io::ErrorKind::NotFound => self.dangling(path).unwrap_or(error),
+            _ => error,
+        };
+        DiskError::new(op, path.display().to_string(), error)
+    }
+
+    /// An error if a link on the way to `path`, from the disk's own directory on, leads to nothing.
+    fn dangling(&self, path: &Path) -> Option<io::Error> {
+        let own = path
+            .ancestors()
+            .take_while(|place| place.starts_with(&self.root));
+        let is_dangling = |place: &Path| {
+            let link = place.symlink_metadata().is_ok_and(|it| it.is_symlink());
+            link && matches!(place.metadata(), Err(e) if e.kind() == io::ErrorKind::NotFound)
+        };
+        let link = own.into_iter().find(|place| is_dangling(place))?;
+        let link = link.display();
+        Some(io::Error::other(format!(
+            "the link {link} leads to nothing (is the disk that it leads to mounted?)"
+        )))
     }
 
     /// Returns an error if the disk is read-only.
@@ -145,8 +171,8 @@ impl StdDisk {
     }
 
     fn error(&self, op: &'static str, path: &str) -> impl FnOnce(io::Error) -> DiskError {
-        let path = self.display_path(path);
-        move |e| DiskError::new(op, path, e)
+        let path = self.locate(path);
+        move |e| self.error_at(op, &path, e)
     }
 }
 
@@ -210,9 +236,12 @@ impl Disk for StdDisk {
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
-        self.locate(path)
-            .try_exists()
-            .map_err(self.error("look for", path))
+        let place = self.locate(path);
+        let found = match place.try_exists() {
+            Ok(false) => self.dangling(&place).map_or(Ok(false), Err),
+            found => found,
+        };
+        found.map_err(self.error("look for", path))
     }
 
     fn has_dir(&self, dir: &str) -> bool {
@@ -261,7 +290,10 @@ impl Disk for StdDisk {
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
         self.check_writable("create directory", dir)?;
-        create_durable_dir(&self.locate(dir)).map_err(self.error("create directory", dir))
+        let place = self.locate(dir);
+        let made = self.dangling(&place).map_or(Ok(()), Err);
+        made.and_then(|()| create_durable_dir(&place))
+            .map_err(self.error("create directory", dir))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {

@@ -1,5 +1,6 @@
 //! Files that may be in a directory before a database is created there.
 
+use super::unfinished;
 use cambium_disk::{Disk, DiskError};
 use cambium_snapshot::{StateError, remove_spilled};
 use cambium_store::{
@@ -11,8 +12,9 @@ use std::sync::Arc;
 /// at least eight digits.
 const DIRS: [(&str, &str); 3] = [("segments", ".seg"), ("log", ".log"), ("values", ".val")];
 
-/// Rejects a directory that holds a database, whole or damaged.
+/// Rejects a directory that holds a database, whole or damaged, or a copy that was not finished.
 pub(crate) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
+    unfinished::refuse(&**disk)?;
     let found = load_latest_checkpoint(disk, StoreError::is_corruption, Checkpoint::verify)?;
     if found.loaded.is_some() {
         return Err(StoreError::AlreadyADatabase {

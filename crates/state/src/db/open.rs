@@ -78,15 +78,16 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`StateError::Store`] if the directory cannot be read.
+    /// [`StateError::Store`] if the directory cannot be read, and [`StateError::UnfinishedBackup`] if it is a copy that
+    /// was not finished: whatever it has, it is no place for another database.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
+        unfinished::refuse(disk)?;
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }
 
     /// Fails with [`StoreError::NotADatabase`] if there is none, and with [`StateError::UnfinishedBackup`] if it is a
     /// copy that was not finished.
     pub(crate) fn check_exists(disk: &dyn Disk) -> Result<(), StateError> {
-        unfinished::refuse(disk)?;
         match Self::exists(disk)? {
             true => Ok(()),
             false => {

@@ -59,9 +59,9 @@ impl RepairReport {
         self.findings.is_empty()
     }
 
-    /// Whether all damage was restored.
+    /// Whether all damage was restored, and no block is missing below others.
     pub fn is_whole(&self) -> bool {
-        self.findings.iter().all(|finding| finding.is_repaired)
+        self.missing.is_none() && self.findings.iter().all(|finding| finding.is_repaired)
     }
 }
 

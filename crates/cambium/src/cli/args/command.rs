@@ -33,7 +33,8 @@ Exit codes:
   3  a block, or the file that contains it, is invalid
   4  the database is damaged
   5  a proof or a witness does not hold
-  130, 143  ended by Ctrl-C or SIGTERM, after a whole block
+  130, 143  ended by Ctrl-C or SIGTERM: an import after a whole block, and without the files that
+            were not whole
 
 JSON: with --json a command prints exactly one object. What belongs to a chain (block numbers, gas,
 nonces, balances, values of slots, hashes) is hexadecimal, as in Ethereum's JSON-RPC. Counts, bytes,
