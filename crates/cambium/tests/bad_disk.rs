@@ -7,6 +7,7 @@ use cambium::{BlockSource, Chain, ChainError, Options, StateError, StdDisk, Stor
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::{
         fs::{PermissionsExt, symlink},
@@ -190,6 +191,23 @@ fn a_file_that_could_not_be_written_whole_is_not_left_behind() {
     }
     // Nor is one that a signal ended. The workload is far from its end; the others may be whole before.
     let long = format!("{workload}0000");
+    let all_files = || {
+        let files = fs::read_dir(&out).unwrap();
+        let files = files.map(|entry| entry.unwrap().path());
+        let read = files.map(|file| (file.clone(), fs::read(file).unwrap_or_default()));
+        read.collect::<BTreeMap<_, _>>()
+    };
+    let remove_all = || {
+        all_files()
+            .keys()
+            .for_each(|file| fs::remove_file(file).unwrap());
+    };
+    let whole = [&lists, &dump].map(|command| {
+        support::cambium(command.split(' ')).done();
+        let whole = all_files();
+        remove_all();
+        whole
+    });
     let signals = [(Signal::INT, 130), (Signal::TERM, 143)];
     for (round, (signal, code)) in signals.into_iter().cycle().take(24).enumerate() {
         for command in [&lists, &dump, &long] {
@@ -205,16 +223,18 @@ fn a_file_that_could_not_be_written_whole_is_not_left_behind() {
             let pid = Pid::from_child(&started);
             _ = kill_process(pid, signal);
             let status = started.wait().unwrap();
-            let left: Vec<_> = fs::read_dir(&out)
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-                .collect();
-            let is_whole = status.success() && !is_long;
+            let left = all_files();
+            let is_done = status.success() && !is_long;
             // Before it can catch signals they end it.
             let is_ended = status.code() == Some(code) || status.signal() == Some(signal.as_raw());
-            assert!(is_whole || is_ended, "{command}: {status}");
-            assert_eq!(left.is_empty(), !is_whole, "{command}, {status}: {left:?}");
-            left.iter().for_each(|file| fs::remove_file(file).unwrap());
+            assert!(is_done || is_ended, "{command}: {status}");
+            let is_whole = whole.contains(&left);
+            let names = left.keys();
+            assert!(
+                is_whole || !is_done && left.is_empty(),
+                "{command}, {status}: {names:?}"
+            );
+            remove_all();
         }
     }
     // Two outputs are two files, however they are written.
