@@ -165,7 +165,11 @@ fn repair(disk: &FaultyDisk) -> Result<(), StoreError> {
     let mut all = Vec::new();
     for _ in 0..64 {
         let found = BlockLog::find_damage(disk, SALT, Some(LogPosition::START), &[])?;
-        let new: Vec<_> = found.into_iter().filter(|one| !all.contains(one)).collect();
+        let new: Vec<_> = found
+            .damage
+            .into_iter()
+            .filter(|one| !all.contains(one))
+            .collect();
         if new.is_empty() {
             return Ok(());
         }

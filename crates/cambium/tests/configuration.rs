@@ -96,7 +96,7 @@ fn a_configuration_file_comes_after_the_command_line_and_the_environment() {
     fs::write(&file, "commitment = 'layered'").unwrap();
     let (genesis, none) = (fixture.genesis(), fixture.path("none"));
     cambium!("--config", file, "init", "--genesis", genesis, "-d", none)
-        .fails(1, &["--commitment layered needs --merge-interval"]);
+        .fails(2, &["--commitment layered needs --merge-interval"]);
     assert!(!none.exists());
     let missing = fixture.path("missing.toml");
     cambium!("--config", missing, "db", "stats").fails(1, &["missing.toml: can't be read"]);

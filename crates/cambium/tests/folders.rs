@@ -28,7 +28,7 @@ struct Odd {
     is_told: bool,
 }
 
-const ODD: [Odd; 10] = [
+const ODD: [Odd; 11] = [
     Odd {
         name: "a list with other bytes",
         make: |folder| {
@@ -100,6 +100,14 @@ const ODD: [Odd; 10] = [
     Odd {
         name: "no list",
         make: |folder| fs::remove_file(folder.join("runs.list")).unwrap(),
+        is_told: true,
+    },
+    Odd {
+        name: "an empty folder",
+        make: |folder| {
+            fs::remove_dir_all(folder).unwrap();
+            fs::create_dir(folder).unwrap();
+        },
         is_told: false,
     },
 ];
@@ -201,10 +209,15 @@ fn the_chain_goes_on_without_an_index_a_history_or_preimages_that_it_cannot_have
     }
     // What is asked for and can't be had is no import at all.
     let before = run(&db, "db stats --json").done().json();
-    for (folder, option) in [("index", "--index"), ("history", "--history flat")] {
+    let asked = [("index", "--index"), ("history", "--history flat")];
+    for ((folder, option), is_gone) in asked.into_iter().cycle().zip([true, true, false, false]) {
         let odd = fixture.path("odd");
         copy_dir(&db, &odd);
-        fs::write(odd.join(folder).join("runs.list"), "").unwrap();
+        let list = odd.join(folder).join("runs.list");
+        match is_gone {
+            true => fs::remove_file(list).unwrap(),
+            false => fs::write(list, "").unwrap(),
+        }
         let refused = run(&odd, &format!("import --json {option} {chain}"));
         assert!(refused.code > 0 && refused.stderr.contains("runs.list"));
         let after = run(&odd, "db stats --json").done().json();

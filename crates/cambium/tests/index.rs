@@ -185,9 +185,21 @@ fn a_damaged_index_is_named_and_the_rest_goes_on_without_it() {
     assert!(block.stderr.contains(name), "{}", block.stderr);
     let again = import(&fixture, &db, &[]).fails(1, &[name]);
     assert!(again.json()["index_error"].is_string());
-    fs::remove_dir_all(folder).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
     ask(&db, &["index", "build"]);
     ask(&db, &["index", "check"]);
+    // A file of blocks is looked for before anything is added.
+    let names = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let blocks = names
+        .into_iter()
+        .find(|path| path.extension() == Some("blocks".as_ref()))
+        .unwrap();
+    fs::remove_file(&blocks).unwrap();
+    let name = blocks.file_name().unwrap().to_str().unwrap();
+    cambium!("index", "build", "--datadir", db.clone()).fails(4, &[name, "is missing"]);
+    import(&fixture, &db, &[]).fails(1, &[name, "is missing"]);
 }
 
 #[test]

@@ -805,4 +805,13 @@ fn a_quiet_command_prints_what_was_asked_for_and_errors() {
     }
     let run = cambium!("import", "-q", fixture.genesis(), "-d", &db).fails(2, &["error: "]);
     assert_eq!(run.stdout, "");
+    // What is done but for a part of it is told as an error.
+    fs::write(db.join("index/runs.list"), "").unwrap();
+    for run in [
+        cambium!("import", "-q", fixture.chain(), "-d", &db),
+        cambium!("db", "backup", "-q", fixture.path("part"), "-d", &db),
+    ] {
+        let run = run.fails(1, &["error: ", "index/runs.list"]);
+        assert_eq!(run.stdout, "");
+    }
 }

@@ -1,12 +1,12 @@
 //! A chain: a state database with fork rules and blocks.
 
 use crate::{
-    Block, ChainError, ChainSpec,
+    Block, ChainError, ChainSpec, RawBlock,
     error::unreadable_spec,
     preimages::KeptPreimages,
     stored::{KnownBlock, StoredBlock},
 };
-use alloy_consensus::Header;
+use alloy_consensus::{Header, proofs::calculate_ommers_root};
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_evm::BlockExecutor;
 use cambium_index::{ChainIndex, IndexError};
@@ -342,13 +342,53 @@ impl Chain {
         if let Some(known) = self.recent().blocks.get(&id.hash) {
             return Ok(Some(known.clone()));
         }
-        let Some(meta) = self.db.block_by_id(id)? else {
+        let meta = match self.db.block_by_id(id) {
+            Err(error) if error.is_damage() && id == self.db.head() => {
+                tracing::warn!(%error, "the head's record can't be read");
+                return Err(ChainError::HeadLost(id));
+            }
+            meta => meta?,
+        };
+        let Some(meta) = meta else {
             return Ok(None);
         };
         let stored = StoredBlock::read(meta)?;
         let known = KnownBlock::new(&stored.block()?, stored.body.total_difficulty);
         self.remember(id.hash, known.clone());
         Ok(Some(known))
+    }
+
+    /// Whether the head's record is lost, so that nothing can be built on it until it is given again: see
+    /// [`Self::recall`].
+    pub(crate) fn is_head_lost(&self) -> Result<bool, ChainError> {
+        match self.known(self.db.head()) {
+            Err(ChainError::HeadLost(_)) => Ok(true),
+            known => known.map(|_| false),
+        }
+    }
+
+    /// Remembers what the children of a block need, whose record is lost: that can be told again by those who have the
+    /// block. The database has its hash. Nothing is remembered of a block before the merge whose total difficulty is
+    /// not known.
+    pub(crate) fn recall(&self, id: BlockId, raw: &RawBlock) -> Result<(), ChainError> {
+        if !matches!(self.known(id), Err(error) if error.is_lost_record()) {
+            return Ok(());
+        }
+        let block = raw.decode()?;
+        let header = &block.header;
+        let parent = BlockId::new(id.number.saturating_sub(1), header.parent_hash);
+        let before = match self.known(parent) {
+            Ok(Some(parent)) => parent.total_difficulty,
+            _ if header.difficulty.is_zero() => {
+                self.spec.terminal_total_difficulty.unwrap_or_default()
+            }
+            _ => return Ok(()),
+        };
+        if calculate_ommers_root(&block.body.ommers) == header.ommers_hash {
+            let total_difficulty = before.saturating_add(header.difficulty);
+            self.remember(id.hash, KnownBlock::new(&block, total_difficulty));
+        }
+        Ok(())
     }
 
     pub(crate) fn remember(&self, hash: B256, known: KnownBlock) {

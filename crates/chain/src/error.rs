@@ -109,6 +109,12 @@ pub enum ChainError {
         /// The cause.
         why: String,
     },
+    /// The head's record in the block log is lost, and with it the header that its children are validated by.
+    #[error(
+        "the record of block {0}, the head, is lost: import the chain from that block on, or from a block below it, so \
+         that its header is known again. If it is the first block, `cambium import --genesis FILE` tells it"
+    )]
+    HeadLost(BlockId),
     /// The block is the first of the database, which is made and not executed: it has no witness.
     #[error(
         "block {0} is the first of the database, which is made and not executed: it has no witness, and \
@@ -126,6 +132,15 @@ pub enum ChainError {
 }
 
 impl ChainError {
+    /// Whether a block's record in the log can't be read.
+    pub(crate) fn is_lost_record(&self) -> bool {
+        match self {
+            Self::HeadLost(_) => true,
+            Self::State(error) => error.is_damage(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn invalid(id: BlockId, fault: impl Into<BlockFault>) -> Self {
         let fault = Box::new(fault.into());
         Self::Block { id, fault }

@@ -186,6 +186,7 @@ impl Chain {
     ) -> Result<ImportSummary, ChainError> {
         let start = Instant::now();
         let mut source = source.fuse();
+        let is_head_lost = self.is_head_lost()?;
         let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
         let (to_execute, read_ahead) = unbounded();
         let (done, executed_ids) = unbounded();
@@ -197,7 +198,9 @@ impl Chain {
                 let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
                 // The source alone says where the import ends: a batch has a block or an error.
                 while let Some(first) = source.next() {
-                    let batch = self.prepare_batch(first, &mut source, &mut on_their_way, &pool);
+                    let announce =
+                        &mut |raw| self.announce_raw(raw, &mut on_their_way, is_head_lost);
+                    let batch = self.prepare_batch(first, &mut source, announce, &pool);
                     let is_last = batch.blocks.iter().any(Result::is_err);
                     if to_read_ahead.send(batch).is_err() || is_last {
                         return;
@@ -234,7 +237,7 @@ impl Chain {
         &self,
         first: Result<RawBlock, FileError>,
         source: &mut impl Iterator<Item = Result<RawBlock, FileError>>,
-        on_their_way: &mut OnTheirWay,
+        announce: &mut dyn FnMut(RawBlock) -> Result<Step<(BlockId, RawBlock)>, ChainError>,
         pool: &ThreadPool,
     ) -> Batch {
         let start = Instant::now();
@@ -244,7 +247,7 @@ impl Chain {
         while let Some(raw) = next {
             let announced = raw.map_err(ChainError::from).and_then(|raw| {
                 bytes += raw.rlp.len() + raw.access_list.as_ref().map_or(0, |list| list.len());
-                self.announce_raw(raw, on_their_way)
+                announce(raw)
             });
             match announced {
                 Ok(step) => steps.push(step),
@@ -285,15 +288,20 @@ impl Chain {
         self.db().options().memory_bytes as usize / BATCH_SHARE
     }
 
-    /// Validates a block's header, unless the database has the block.
+    /// Validates a block's header, unless the database has the block. If `recalls`, what it has lost of that is taken from
+    /// what is given.
     fn announce_raw(
         &self,
         raw: RawBlock,
         on_their_way: &mut OnTheirWay,
+        recalls: bool,
     ) -> Result<Step<(BlockId, RawBlock)>, ChainError> {
         let header = raw.header()?;
         let id = BlockId::new(header.number, header.hash_slow());
         if self.is_there(id)? {
+            if recalls {
+                self.recall(id, &raw)?;
+            }
             return Ok(Step::Known(id));
         }
         let announced = self.announce(header, &raw.rlp, on_their_way)?;

@@ -289,7 +289,16 @@ impl Chain {
             root = layered_root(EMPTY_ROOT, EMPTY_ROOT, root);
         }
         let header = genesis.header(&genesis.spec(root)?, root);
-        self.check_genesis(header.hash_slow())?;
+        let hash = header.hash_slow();
+        self.check_genesis(hash)?;
+        if self.is_head_lost()? && self.db().head().hash == hash {
+            let known = KnownBlock {
+                header: header.clone(),
+                total_difficulty: header.difficulty,
+                ommers: Vec::new(),
+            };
+            self.remember(hash, known);
+        }
         Ok(header)
     }
 }

@@ -87,7 +87,8 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::Disk`] if the disk can't tell.
+    /// [`HistoryError::Disk`] if the disk can't tell, and [`HistoryError::Missing`] if there are files, and the list of them is
+    /// lost.
     pub fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
         RunList::exists(disk)
     }
@@ -138,10 +139,7 @@ impl History {
         };
         list.write(&*disk)?;
         let files = OpenedRuns::none(&disk, &options);
-        let history = Self::assemble(disk, options, list, files, Some(lock));
-        // Of a history whose list was removed, or of a backup that did not get as far as the list.
-        history.remove_leftovers()?;
-        Ok(history)
+        Ok(Self::assemble(disk, options, list, files, Some(lock)))
     }
 
     /// Opens the history of a database for writing. Nobody else may have it open for that.
@@ -527,16 +525,14 @@ impl History {
 
 impl History {
     /// Compares the values before block `number` with those that the block log says it replaced.
-    /// Returns how many there are, and `None` if the log does not have the block.
+    /// Returns how many there are, and `None` if the log does not have the block, or can't read it: that is for
+    /// [`Db::check`] to say.
     ///
     /// # Errors
     ///
     /// [`HistoryError::Differs`] if a value is another one, and the errors of reading.
     pub fn check_block(&self, db: &Db, number: BlockNumber) -> Result<Option<u64>, HistoryError> {
-        let block = match db.committed_block(number) {
-            Err(StateError::NotKept { .. }) => return Ok(None),
-            block => block?,
-        };
+        let block = db.committed_block(number).or_else(unless_gone)?;
         let Some(block) = block.filter(|block| block.meta.id.number > self.blocks().0.number)
         else {
             return Ok(None);
@@ -560,8 +556,8 @@ impl History {
 
 impl History {
     /// Proves a part of the state after block `number`: whatever is on the path of the block's hash,
-    /// and what the next block changes, if the log has it. Every node is hashed, and the root is
-    /// compared with the block's header, if the log has it. False if the history has no nodes.
+    /// and what the next block changes, if the log can read it. Every node is hashed, and the root is
+    /// compared with the block's header, if the log can read it. False if the history has no nodes.
     ///
     /// # Errors
     ///
@@ -608,10 +604,11 @@ fn next_block(
         })
 }
 
-/// Nothing, if the log no longer has it.
+/// Nothing, if the log no longer has it, or has lost it.
 fn unless_gone<T>(error: StateError) -> Result<Option<T>, StateError> {
     match error {
-        StateError::NotKept { .. } => Ok(None),
+        StateError::NotKept { .. } | StateError::Damaged { .. } => Ok(None),
+        StateError::Store(error) if error.is_corruption() => Ok(None),
         error => Err(error),
     }
 }

@@ -31,7 +31,7 @@ use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
-use cambium_store::ListFile;
+use cambium_store::{ListFile, Listed};
 use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -120,15 +120,21 @@ impl RunList {
         }
     }
 
-    /// Whether there is a list.
+    /// Whether there is a list. Fails with [`HistoryError::Missing`] if there are files without one.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
-        Ok(disk.exists(RUN_LIST.name)?)
+        match RUN_LIST.look(disk, |name| file_of(name).is_some())? {
+            Listed::Yes => Ok(true),
+            Listed::No => Ok(false),
+            Listed::Lost => Err(HistoryError::Missing {
+                file: disk.display_path(RUN_LIST.name),
+            }),
+        }
     }
 
     /// Reads the list; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Self>, HistoryError> {
         let file = match disk.open(RUN_LIST.name) {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_not_found() && !Self::exists(disk)? => return Ok(None),
             file => file?,
         };
         let path = disk.display_path(RUN_LIST.name);

@@ -6,7 +6,7 @@ use crate::{
     entry::{BLOCK_PLACE, Kind, hash_key},
     grow::WhenFull,
     keeper::{IndexOptions, Keeper, LiveRun, open_runs},
-    list::{DIR, RUN_LIST, RunList, file_of},
+    list::{DIR, RUN_LIST, RunList, data_name, file_of},
 };
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{Disk, DiskLock};
@@ -84,7 +84,8 @@ impl ChainIndex {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Disk`] if the disk can't tell.
+    /// [`IndexError::Disk`] if the disk can't tell, and [`IndexError::Missing`] if there are files, and the list of them is
+    /// lost.
     pub fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
         RunList::exists(disk)
     }
@@ -122,8 +123,6 @@ impl ChainIndex {
             data_end: 0,
             runs: Vec::new(),
         };
-        // Of an index whose list was removed.
-        remove_leftovers(&*disk, &list, &[])?;
         list.write(&*disk)?;
         let counters = Arc::<Counters>::default();
         Ok(Self::assemble(
@@ -149,6 +148,13 @@ impl ChainIndex {
         let list = Self::list(&*disk, db)?;
         let counters = Arc::<Counters>::default();
         let runs = open_runs(&*disk, &list, &counters)?;
+        for file in runs.iter().flat_map(|run| run.run.extents().files()) {
+            let name = data_name(file);
+            if !disk.exists(&name)? {
+                let file = disk.display_path(&name);
+                return Err(IndexError::Missing { file });
+            }
+        }
         remove_leftovers(&*disk, &list, &runs)?;
         Ok(Self::assemble(
             disk,

@@ -29,7 +29,7 @@ use crate::{IndexError, entry::BLOCK_MAX};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
-use cambium_store::ListFile;
+use cambium_store::{ListFile, Listed};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the index.
@@ -124,15 +124,21 @@ impl RunList {
         removed
     }
 
-    /// Whether there is a list.
+    /// Whether there is a list. Fails with [`IndexError::Missing`] if there are files without one.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
-        Ok(disk.exists(RUN_LIST.name)?)
+        match RUN_LIST.look(disk, |name| file_of(name).is_some())? {
+            Listed::Yes => Ok(true),
+            Listed::No => Ok(false),
+            Listed::Lost => Err(IndexError::Missing {
+                file: disk.display_path(RUN_LIST.name),
+            }),
+        }
     }
 
     /// Reads the list of the database with that first block; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk, genesis: B256) -> Result<Option<Self>, IndexError> {
         let file = match disk.open(RUN_LIST.name) {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_not_found() && !Self::exists(disk)? => return Ok(None),
             file => file?,
         };
         let path = disk.display_path(RUN_LIST.name);

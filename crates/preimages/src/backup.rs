@@ -28,7 +28,7 @@ pub fn copy_preimages(
     to.create_dir(DIR)?;
     to.sync_dir("")?;
     let _lock = RUN_LIST.lock(to)?;
-    if RunList::exists(to)? {
+    if to.exists(RUN_LIST.name)? {
         let dir = to.display_path("");
         return Err(PreimagesError::Exists { dir });
     }

@@ -24,7 +24,7 @@ use crate::PreimagesError;
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
-use cambium_store::ListFile;
+use cambium_store::{ListFile, Listed};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of preimages.
@@ -86,9 +86,15 @@ pub(crate) struct RunList {
 }
 
 impl RunList {
-    /// Whether there is a list.
+    /// Whether there is a list. Fails with [`PreimagesError::Missing`] if there are files without one.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, PreimagesError> {
-        Ok(disk.exists(RUN_LIST.name)?)
+        match RUN_LIST.look(disk, |name| file_of(name).is_some())? {
+            Listed::Yes => Ok(true),
+            Listed::No => Ok(false),
+            Listed::Lost => Err(PreimagesError::Missing {
+                file: disk.display_path(RUN_LIST.name),
+            }),
+        }
     }
 
     /// Whether there is a list, of more than a first state. A damaged one may be.
@@ -117,7 +123,7 @@ impl RunList {
 
     fn load(disk: &dyn Disk) -> Result<Self, PreimagesError> {
         let file = match disk.open(RUN_LIST.name) {
-            Err(error) if error.is_not_found() => {
+            Err(error) if error.is_not_found() && !Self::exists(disk)? => {
                 let dir = disk.display_path("");
                 return Err(PreimagesError::None { dir });
             }

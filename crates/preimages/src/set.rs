@@ -128,8 +128,6 @@ impl Preimages {
             next_file: 1,
             runs: Vec::new(),
         };
-        // Of preimages whose list was removed.
-        remove_leftovers(&*disk, &list)?;
         list.write(&*disk)?;
         Ok(Self::assemble(disk, options, list, Vec::new(), Some(lock)))
     }
@@ -149,15 +147,17 @@ impl Preimages {
             let dir = disk.display_path("");
             return Err(PreimagesError::Exists { dir });
         }
-        disk.remove(RUN_LIST.name)?;
-        Ok(RUN_LIST.remove_leftovers(disk, |name| file_of(name).is_some())?)
+        // The list last: files without one would be those of a database that has lost it.
+        RUN_LIST.remove_leftovers(disk, |name| file_of(name).is_some())?;
+        disk.sync_dir(DIR)?;
+        Ok(disk.remove(RUN_LIST.name)?)
     }
 
     /// Whether a database has preimages.
     ///
     /// # Errors
     ///
-    /// Errors of the disk.
+    /// Errors of the disk, and [`PreimagesError::Missing`] if there are files, and the list of them is lost.
     pub fn exist(disk: &dyn Disk) -> Result<bool, PreimagesError> {
         RunList::exists(disk)
     }

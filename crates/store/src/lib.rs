@@ -82,8 +82,8 @@ mod formats;
 pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
-    BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogRecovery, LogScan,
-    Record, RemovedLogFile, TornTail,
+    BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogFindings, LogOptions,
+    LogRecovery, LogScan, Record, RemovedLogFile, TornTail,
 };
 pub use checkpoint::{
     Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, FoundCheckpoints,
@@ -94,7 +94,7 @@ pub use due_runs::{RunSize, due_for_merge};
 pub use error::StoreError;
 pub use formats::FORMATS;
 pub use key_filter::KeyFilter;
-pub use list_file::ListFile;
+pub use list_file::{ListFile, Listed};
 pub use log_position::LogPosition;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;

@@ -16,7 +16,45 @@ pub struct ListFile {
     pub lock_name: &'static str,
 }
 
+/// Whether a folder has a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// It has one.
+    Yes,
+    /// It has neither a list nor files that one would name.
+    No,
+    /// It has files without a list: that was lost, and what the files are can't be told without.
+    Lost,
+}
+
 impl ListFile {
+    /// Looks for the list. `is_listed` is true for names of files that it would name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the disk can't tell.
+    pub fn look(
+        &self,
+        disk: &dyn Disk,
+        is_listed: impl Fn(&str) -> bool,
+    ) -> Result<Listed, DiskError> {
+        if disk.exists(self.name)? {
+            return Ok(Listed::Yes);
+        }
+        let names = match disk.list(self.dir) {
+            Err(error) if error.is_not_found() => return Ok(Listed::No),
+            names => names?,
+        };
+        if !names.iter().any(|name| is_listed(name)) {
+            return Ok(Listed::No);
+        }
+        // Another process may have made both meanwhile, the list first.
+        Ok(match disk.exists(self.name)? {
+            true => Listed::Yes,
+            false => Listed::Lost,
+        })
+    }
+
     /// Writes the next list under its temporary name, durably, and makes the names of the folder's files
     /// durable, which the list must not precede. The list that counts is still the one before.
     ///
@@ -111,6 +149,22 @@ mod tests {
             assert!(bytes == b"one" || bytes == b"two");
             assert!(replaced.is_err() || bytes == b"two");
         }
+    }
+
+    #[test]
+    fn files_without_a_list_are_told_from_an_empty_folder() {
+        let disk = FaultyDisk::new(1);
+        let look = || LIST.look(&disk, |name| name.ends_with(".run")).unwrap();
+        assert_eq!(look(), Listed::No);
+        disk.create_dir(LIST.dir).unwrap();
+        disk.create("some/lock").unwrap();
+        assert_eq!(look(), Listed::No);
+        disk.create("some/1.run").unwrap();
+        assert_eq!(look(), Listed::Lost);
+        LIST.prepare(&disk, b"1.run").unwrap();
+        assert_eq!(look(), Listed::Lost);
+        LIST.publish(&disk).unwrap();
+        assert_eq!(look(), Listed::Yes);
     }
 
     #[test]

@@ -449,7 +449,13 @@ fn findings(report: &RepairReport) -> String {
     let mut lines: Vec<_> = lines.collect();
     let next = report.head.number + 1;
     lines.push(match &report.missing {
-        Some(missing) => to_import(report.head, missing),
+        Some(missing) => format!(
+            "The head is block {}. Import blocks {} to {} again: later blocks are still stored, and \
+             are used then.",
+            report.head,
+            missing.start(),
+            missing.end()
+        ),
         None if report.lost_blocks => format!(
             "The head is block {}. Import the chain again from block {next} on: blocks that are \
              still stored are skipped.",
@@ -457,6 +463,14 @@ fn findings(report: &RepairReport) -> String {
         ),
         None => format!("The head is block {}.", report.head),
     });
+    if report.is_head_lost() {
+        lines.push(
+            "The head's own record is lost, and nothing can be built on it until its block is given again: begin the \
+             import with it, or with a block below. Of the first block the genesis file tells as much: \
+             `cambium import --genesis FILE`."
+                .to_owned(),
+        );
+    }
     if !report.lost_history.is_empty() {
         let ranges = report.lost_history.iter();
         let ranges = ranges.map(|range| match range.start() == range.end() {
@@ -479,27 +493,16 @@ fn findings(report: &RepairReport) -> String {
     lines.join("\n")
 }
 
-fn to_import(head: BlockId, missing: &RangeInclusive<u64>) -> String {
-    format!(
-        "The head is block {head}. Import blocks {} to {} again: later blocks are still stored, and \
-         are used then.",
-        missing.start(),
-        missing.end()
-    )
-}
-
 fn repaired(report: &RepairReport) -> Report {
     let text = match (report.is_sound(), report.is_trial) {
-        (true, _) => match &report.missing {
-            None => format!(
-                "Nothing is damaged, and the head is block {}. Nothing was changed.",
-                report.head
-            ),
-            Some(missing) => format!(
-                "No file is damaged, but blocks are missing. Nothing was changed.\n{}",
-                to_import(report.head, missing)
-            ),
-        },
+        (true, _) if report.is_whole() => format!(
+            "Nothing is damaged, and the head is block {}. Nothing was changed.",
+            report.head
+        ),
+        (true, _) => format!(
+            "No file is damaged, but blocks are missing. Nothing was changed.\n{}",
+            findings(report)
+        ),
         (false, true) => format!(
             "Damage, and what a repair would do (nothing was changed):\n{}",
             findings(report)

@@ -284,9 +284,10 @@ impl Failure {
             Self::BadEntry { .. }
             | Self::EmptyRange { .. }
             | Self::BadConfig { .. }
+            | Self::NothingToExport { .. }
+            | Self::Workload(_)
             | Self::NoFiles(_) => Exit::WrongUsage,
-            Self::Workload(_)
-            | Self::Kv(_)
+            Self::Kv(_)
             | Self::NoStore(_)
             | Self::AStore(_)
             | Self::NoDatabase(_)
@@ -303,7 +304,6 @@ impl Failure {
             | Self::HasDatabase(_)
             | Self::NotCanonical(_)
             | Self::NotMarked(_)
-            | Self::NothingToExport { .. }
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
         }
@@ -393,7 +393,7 @@ fn chain_exit(error: &ChainError) -> Exit {
             Exit::CouldNotBeDone
         }
         ChainError::Block { .. } | ChainError::NotABlock(_) => Exit::InvalidBlock,
-        ChainError::Unreadable { .. } => Exit::Damaged,
+        ChainError::Unreadable { .. } | ChainError::HeadLost(_) => Exit::Damaged,
         ChainError::State(error) => state_exit(error),
         ChainError::History(error) => history_exit(error),
         ChainError::Index(error) => match **error {

@@ -119,6 +119,9 @@ impl StdDisk {
         options: &OpenOptions,
     ) -> Result<Arc<dyn DiskFile>, DiskError> {
         let path = self.locate(path);
+        if let Some(error) = no_file(&path) {
+            return Err(DiskError::new(op, path.display().to_string(), error));
+        }
         let opened = match options.open(&path) {
             Err(e) if is_out_of_files(&e) && raise_file_limit() => options.open(&path),
             opened => opened,
@@ -200,6 +203,14 @@ fn create_durable_dir(dir: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => File::open(dir)?.sync_all(),
         Err(e) => Err(e),
     }
+}
+
+/// An error if there is something else than a file or a directory: a pipe, whose opening would wait for another process,
+/// a socket or a device.
+fn no_file(path: &Path) -> Option<io::Error> {
+    let found = path.metadata().ok()?.file_type();
+    let is_usual = found.is_file() || found.is_dir();
+    (!is_usual).then(|| io::Error::other("it is a pipe, a socket or a device, and not a file"))
 }
 
 fn is_out_of_files(error: &io::Error) -> bool {

@@ -302,3 +302,22 @@ fn a_file_system_in_memory_serves_direct_access_in_its_way() {
     check_batches(&disk);
     check_queue(&disk, &mut *disk.read_queue(16));
 }
+
+#[test]
+fn a_pipe_in_place_of_a_file_is_an_error_and_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::new(dir.path());
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("p"), fifo, mode, 0).unwrap();
+    let read_only = StdDiskOptions {
+        read_only: true,
+        ..StdDiskOptions::default()
+    };
+    let reader = StdDisk::with_options(dir.path(), &read_only).unwrap();
+    for disk in [&disk, &reader] {
+        let error = disk.open("p").map(drop).unwrap_err();
+        assert!(error.to_string().contains("it is a pipe"), "{error}");
+        assert!(!error.is_not_found() && !error.is_unreadable());
+    }
+}

@@ -269,7 +269,7 @@ pub enum StateError {
         users: usize,
     },
     /// An account names code that is missing from the code file. Contains the code hash.
-    #[error("code {0} is missing from the database: run `cambium db check`")]
+    #[error("code {0} is missing from the database: `cambium db repair` says what brings it back")]
     MissingCode(B256),
     /// An earlier failure left it unknown what is on disk, so that the engine refuses further work.
     /// Blocks acknowledged before that are safe. Contains the failure.

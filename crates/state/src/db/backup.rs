@@ -39,8 +39,8 @@ pub struct BackupReport {
 /// # Errors
 ///
 /// [`StateError::BadStart`] if `to` is not empty, or [`StateError::UnfinishedBackup`] if that is a copy whose backup
-/// was interrupted, which can't be opened. After any other error the copied files are removed, as far as possible. [`StoreError::ReaderBehind`] if the writer gets more than
-/// [`Options::reader_lag`] checkpoints ahead of the copy.
+/// was interrupted, which can't be opened. After any other error the copied files are removed, as far as possible.
+/// [`StoreError::ReaderBehind`] if the writer gets more than [`Options::reader_lag`] checkpoints ahead of the copy.
 pub fn backup(
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,

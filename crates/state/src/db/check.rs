@@ -47,7 +47,7 @@ impl Db {
 
     /// Reads every value of the head's state that is stored apart from its leaf, and compares its hash.
     /// Values that only older blocks have are verified when they are read.
-    fn check_values(&self, report: &mut CheckReport) {
+    pub(crate) fn check_values(&self, report: &mut CheckReport) {
         let Some(values) = &self.inner.store.values else {
             return;
         };

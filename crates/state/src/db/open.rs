@@ -102,8 +102,9 @@ impl Db {
     /// # Errors
     ///
     /// [`StoreError::NotADatabase`] if there is none, [`StateError::UnfinishedBackup`] if it is a copy that was not
-    /// finished, and [`StoreError::InUse`] if it is open for writing already. Any other error names the file and what to do about it. Nothing that is needed was deleted, and
-    /// opening can be tried again; an index that was rebuilt is kept, as a checkpoint.
+    /// finished, and [`StoreError::InUse`] if it is open for writing already. Any other error names the file and what
+    /// to do about it. Nothing that is needed was deleted, and opening can be tried again; an index that was rebuilt is
+    /// kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         // Before anything is locked: the lock is a file.

@@ -15,8 +15,7 @@ use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId, BlockNumber};
 use cambium_snapshot::{Counters, PartCache, StateError};
 use cambium_store::{
-    BlockIndex, BlockLog, Codes, LogDamage, LogDamageKind, LogPosition, Manifest, Segments,
-    StoreError, quarantine,
+    BlockIndex, BlockLog, Codes, LogPosition, Manifest, Segments, StoreError, quarantine,
 };
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
 
@@ -87,18 +86,14 @@ impl Repair<'_> {
         index: &BlockIndex,
         genesis: BlockId,
         meta: &Meta,
-        damaged: &[LogDamage],
+        gaps: &[(LogPosition, u32)],
     ) -> Result<(), StateError> {
         let is_lost = |position: LogPosition| {
-            damaged.iter().any(|damage| {
-                let whole_file = damage.kind == LogDamageKind::File;
-                let range = damage.position.offset..damage.end;
-                position.file == damage.position.file
-                    && (whole_file || range.contains(&position.offset))
+            gaps.iter().any(|(from, end)| {
+                position.file == from.file && (from.offset..*end).contains(&position.offset)
             })
         };
-        let is_history = |damage: &LogDamage| damage.position < meta.log.replay;
-        if !damaged.iter().any(is_history) {
+        if !gaps.iter().any(|(from, _)| *from < meta.log.replay) {
             return Ok(());
         }
         let mut lost: Vec<RangeInclusive<BlockNumber>> = Vec::new();
@@ -121,14 +116,14 @@ impl Repair<'_> {
     }
 
     /// Writes the code file again if any code can't be read, from the readable codes and those in
-    /// the log. Returns the new file, and the hashes of codes that accounts had according to the
-    /// log and that are still missing. `None` if all codes are readable.
+    /// the log. Returns the file, and the hashes of codes that accounts had according to the
+    /// log and that are still missing.
     pub(super) fn codes(
         &mut self,
         log: &BlockLog,
         salt: u64,
         checkpointed: u64,
-    ) -> Result<Option<(Codes, HashSet<B256>)>, StateError> {
+    ) -> Result<(Codes, HashSet<B256>), StateError> {
         let (codes, found) = Codes::open(self.disk.clone(), salt, checkpointed)?;
         let mut damage: Vec<_> = found.damage.iter().map(ToString::to_string).collect();
         let mut unreadable = 0;
@@ -150,10 +145,10 @@ impl Repair<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        drop(codes);
         let Some(first) = damage.into_iter().next() else {
-            return Ok(None);
+            return Ok((codes, HashSet::new()));
         };
+        drop(codes);
         let copy = self.copy_name("codes.dat")?;
         let kept = Codes::rebuild_from(&self.disk, salt, checkpointed, &copy)?;
         if !self.disk.exists(&copy).map_err(StoreError::from)? {
@@ -193,7 +188,7 @@ impl Repair<'_> {
         let remedy =
             format!("rewritten with {kept} readable codes, and {restored} codes from the log");
         self.add_finding(format!("{first}{others}"), remedy, true);
-        Ok(Some((codes, missing)))
+        Ok((codes, missing))
     }
 
     /// Checks all pages, and restores unreadable ones where possible.

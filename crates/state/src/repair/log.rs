@@ -8,7 +8,7 @@ use cambium_snapshot::{
     checkpoint::{read_manifest, read_meta},
 };
 use cambium_store::{
-    BlockLog, Checkpoint, LogDamage, LogDamageKind, LogPosition, Manifest, StoreError,
+    BlockLog, Checkpoint, LogDamage, LogDamageKind, LogFindings, LogPosition, Manifest, StoreError,
 };
 
 impl Repair<'_> {
@@ -39,16 +39,20 @@ impl Repair<'_> {
         Err(damage.into())
     }
 
-    /// Removes the damaged parts of the log, and returns them.
-    pub(super) fn log(&mut self, salt: u64) -> Result<Vec<LogDamage>, StateError> {
+    /// Removes the damaged parts of the log, and returns them, and the gaps of this and of earlier repairs.
+    pub(super) fn log(&mut self, salt: u64) -> Result<LogFindings, StateError> {
         self.report_step("block log", 0, 0);
         let (boundaries, start) = self.known_positions()?;
         let mut all: Vec<LogDamage> = Vec::new();
         loop {
-            let found = BlockLog::find_damage(&*self.disk, salt, start, &boundaries)?;
-            let new: Vec<_> = found.into_iter().filter(|one| !all.contains(one)).collect();
+            let LogFindings { damage, gaps } =
+                BlockLog::find_damage(&*self.disk, salt, start, &boundaries)?;
+            let new: Vec<_> = damage
+                .into_iter()
+                .filter(|one| !all.contains(one))
+                .collect();
             if new.is_empty() {
-                return Ok(all);
+                return Ok(LogFindings { damage: all, gaps });
             }
             for damage in new {
                 self.cut_out(salt, &boundaries, &damage)?;

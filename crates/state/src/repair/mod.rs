@@ -33,8 +33,8 @@ use crate::{
     options::Options,
 };
 use cambium_disk::{Disk, SalvageDisk, TrialDisk};
-use cambium_snapshot::StateError;
-use cambium_store::{BlockLog, LogDamageKind, LogPosition};
+use cambium_snapshot::{CheckReport, StateError};
+use cambium_store::{BlockLog, LogDamageKind, LogFindings, LogPosition};
 use report::Repair;
 use std::sync::Arc;
 
@@ -81,6 +81,21 @@ pub fn repair(
     // The records of a head far below may be among the lost ones.
     report.lost_blocks |= recovery.skipped_records > 0;
     report.missing = db.inner.missing_blocks();
+    let mut values = CheckReport::default();
+    db.check_values(&mut values);
+    let count = values.damage.len() as u64 + values.more_damage;
+    report.findings.extend(values.damage.first().map(|first| {
+        let damage = match count - 1 {
+            0 => first.clone(),
+            more => format!("{first}; and {more} more values can't be read"),
+        };
+        let remedy = "in no other file: put the value again, or restore `values` from a backup";
+        RepairFinding {
+            damage,
+            remedy: remedy.to_owned(),
+            is_repaired: false,
+        }
+    }));
     report.lost_blocks |= report.missing.is_some();
     Ok(report)
 }
@@ -91,7 +106,10 @@ impl Repair<'_> {
         let manifest = self.manifest()?;
         self.options = form::of(&manifest, self.options)?;
         let genesis = genesis_of(&manifest)?;
-        let damaged = self.log(manifest.salt())?;
+        let LogFindings {
+            damage: damaged,
+            gaps,
+        } = self.log(manifest.salt())?;
         let lacks_end = self.unreadable_ends(&damaged)?;
         let read = self.state(&manifest)?;
         let (log, _) = BlockLog::open(
@@ -113,16 +131,15 @@ impl Repair<'_> {
         let base = read.meta.state.block;
         let (_, lower_head) = without_lost(&log, &index, base, read.meta.log.clone())?;
         self.report.lost_blocks = lacks_end || lacks_blocks || lower_head.is_some();
-        self.lost_history(&index, genesis, &read.meta, &damaged)?;
-        let codes = self.codes(&log, manifest.salt(), read.meta.codes_len)?;
-        let (codes, missing_codes) = codes.unzip();
+        self.lost_history(&index, genesis, &read.meta, &gaps)?;
+        let (codes, missing_codes) = self.codes(&log, manifest.salt(), read.meta.codes_len)?;
         let state = pages::State {
             manifest: &manifest,
             log: &log,
             blocks: &index,
             genesis,
             codes,
-            missing_codes: missing_codes.unwrap_or_default(),
+            missing_codes,
             read,
         };
         self.segments(state)

@@ -33,8 +33,8 @@ pub(super) struct State<'a> {
     pub(super) log: &'a BlockLog,
     pub(super) blocks: &'a BlockIndex,
     pub(super) genesis: BlockId,
-    /// The restored codes, if some were damaged.
-    pub(super) codes: Option<Codes>,
+    /// The codes that can be read, restored ones among them.
+    pub(super) codes: Codes,
     /// Codes that accounts had and that are lost.
     pub(super) missing_codes: HashSet<B256>,
     pub(super) read: ReadCheckpoint,
@@ -69,7 +69,7 @@ impl Repair<'_> {
         state: State<'_>,
     ) -> Result<(), StateError> {
         let mut scan = PageScan {
-            codes: state.codes.as_ref(),
+            codes: &state.codes,
             lost: Vec::new(),
             missing_codes: state.missing_codes.clone(),
         };
@@ -252,18 +252,17 @@ fn more_than(lost: &[&LostPage]) -> String {
 
 /// A scan of all pages for unreadable ones.
 struct PageScan<'a> {
-    /// The codes that accounts may name, if some were damaged.
-    codes: Option<&'a Codes>,
+    /// The codes that accounts may name.
+    codes: &'a Codes,
     lost: Vec<LostPage>,
     missing_codes: HashSet<B256>,
 }
 
 impl PageScan<'_> {
-    /// Checks that the account's code exists, if some codes were damaged.
+    /// Checks that the account's code exists. An earlier repair may have left it out.
     fn account(&mut self, account: &Account) {
         let hash = account.code_hash;
-        let is_missing = |codes: &Codes| hash != KECCAK256_EMPTY && !codes.contains(&hash);
-        if self.codes.is_some_and(is_missing) {
+        if hash != KECCAK256_EMPTY && !self.codes.contains(&hash) {
             self.missing_codes.insert(hash);
         }
     }
@@ -300,11 +299,8 @@ impl PageScan<'_> {
         Ok(())
     }
 
-    /// Checks that the codes of a page's accounts exist, if some codes were damaged.
+    /// Checks that the codes of a page's accounts exist.
     fn accounts(&mut self, page: &Page) -> Result<(), StateError> {
-        if self.codes.is_none() {
-            return Ok(());
-        }
         for (path, bytes) in page.leaves() {
             if let LeafValue::Account(account) = decode_leaf(&path, bytes)? {
                 self.account(&account);

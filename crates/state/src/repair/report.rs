@@ -59,9 +59,16 @@ impl RepairReport {
         self.findings.is_empty()
     }
 
-    /// Whether all damage was restored, and no block is missing below others.
+    /// Whether all damage was restored, and no block is missing, also of an earlier repair.
     pub fn is_whole(&self) -> bool {
-        self.missing.is_none() && self.findings.iter().all(|finding| finding.is_repaired)
+        let is_there = self.missing.is_none() && self.lost_history.is_empty();
+        is_there && self.findings.iter().all(|finding| finding.is_repaired)
+    }
+
+    /// Whether the record of the head is lost: a chain is imported from that block on then, and not from the next one.
+    pub fn is_head_lost(&self) -> bool {
+        let last = self.lost_history.last();
+        last.is_some_and(|range| *range.end() == self.head.number)
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) use format::name_of;
 pub use log::{BlockLog, LOG_PAYLOAD_BYTES_MAX, LogOptions};
 pub use read::{LogScan, Record};
 pub use recovery::{LogRecovery, TornTail};
-pub use repair::{LogDamage, LogDamageKind};
+pub use repair::{LogDamage, LogDamageKind, LogFindings};
 pub use retention::RemovedLogFile;
 
 #[cfg(all(test, feature = "shuttle"))]

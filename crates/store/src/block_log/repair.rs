@@ -50,6 +50,15 @@ pub struct LogDamage {
     pub file: String,
 }
 
+/// What a search of the log has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogFindings {
+    /// Damaged parts.
+    pub damage: Vec<LogDamage>,
+    /// Parts that were damaged and cut out: where each begins, and the offset of its end in the same file, in bytes.
+    pub gaps: Vec<(LogPosition, u32)>,
+}
+
 impl BlockLog {
     /// Searches the log for damage to acknowledged records, without changing anything. Damage is
     /// recognized by later records and files, and by `boundaries`: known positions, in order, at
@@ -66,7 +75,7 @@ impl BlockLog {
         salt: u64,
         start: Option<LogPosition>,
         boundaries: &[LogPosition],
-    ) -> Result<Vec<LogDamage>, StoreError> {
+    ) -> Result<LogFindings, StoreError> {
         let mut numbers = file_numbers(disk)?;
         let first = match start {
             Some(start) => start.file,
@@ -76,7 +85,7 @@ impl BlockLog {
         let mut search = Search {
             disk,
             boundaries,
-            found: Vec::new(),
+            found: LogFindings::default(),
         };
         let last = numbers.last().copied().unwrap_or(first - 1);
         let known = boundaries.last().map_or(0, |known| known.file);
@@ -231,12 +240,12 @@ fn records_end(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<(u32, b
 struct Search<'a> {
     disk: &'a dyn Disk,
     boundaries: &'a [LogPosition],
-    found: Vec<LogDamage>,
+    found: LogFindings,
 }
 
 impl Search<'_> {
     fn add(&mut self, kind: LogDamageKind, position: LogPosition, end: u32) {
-        self.found.push(LogDamage {
+        self.found.damage.push(LogDamage {
             kind,
             position,
             end,
@@ -272,6 +281,10 @@ impl Search<'_> {
             if offset < limit
                 && let Found::Record(frame, _) = records.record(offset)?
             {
+                if frame.kind == GAP {
+                    let end = offset + frame.size();
+                    self.found.gaps.push((at(offset), end as u32));
+                }
                 offset += frame.size();
                 if frame.kind == END {
                     return Ok(true);

@@ -4,7 +4,7 @@ use super::{
     super::{block_ref::BlockRef, numbers::count_in},
     database::{DbArgs, WriteArgs},
 };
-use cambium::StateError;
+use crate::cli::error::Failure;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -36,18 +36,18 @@ impl InitArgs {
 
 impl CommitmentArgs {
     /// Blocks of an interval, if the commitment is `layered`.
-    pub(crate) fn merge_interval(&self) -> Result<Option<u64>, StateError> {
+    pub(crate) fn merge_interval(&self) -> Result<Option<u64>, Failure> {
         match (self.commitment, self.merge_interval) {
             (CommitmentKind::Layered, Some(blocks)) => Ok(Some(blocks)),
             // A configuration file may name the one without the other.
             (CommitmentKind::Layered, None) => {
-                let what = "--commitment layered needs --merge-interval";
-                Err(StateError::BadOptions(what.to_owned()))
+                let why = "--commitment layered needs --merge-interval".to_owned();
+                Err(Failure::BadEntry { why })
             }
             (CommitmentKind::Mpt, None) => Ok(None),
             (CommitmentKind::Mpt, Some(_)) => {
-                let what = "--merge-interval is for --commitment layered";
-                Err(StateError::BadOptions(what.to_owned()))
+                let why = "--merge-interval is for --commitment layered".to_owned();
+                Err(Failure::BadEntry { why })
             }
         }
     }

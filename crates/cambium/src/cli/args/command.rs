@@ -220,8 +220,8 @@ impl Command {
             | Self::Index(IndexCommand::Check(_))
             | Self::Demo(_)
             | Self::Config
-            | Self::Completions(_)
-            | Self::Man(_) => false,
+            | Self::Completions(_) => false,
+            Self::Man(args) => args.out.is_some(),
         }
     }
 }

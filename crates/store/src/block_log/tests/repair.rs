@@ -4,7 +4,7 @@ use super::{
     super::{
         format::{MARK_BYTES, name_of},
         log::BlockLog,
-        repair::{LogDamage, LogDamageKind},
+        repair::{LogDamage, LogDamageKind, LogFindings},
     },
     SALT, SMALL, claim, expect_corrupt, filled, open, record, records,
 };
@@ -23,7 +23,11 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     damage(&disk, &positions);
     let damaged = disk.duplicate();
     let find = || BlockLog::find_damage(&disk, SALT, Some(LogPosition::START), &[]).unwrap();
-    let found = find();
+    let LogFindings {
+        damage: found,
+        gaps,
+    } = find();
+    assert_eq!(gaps, []);
     let opened = BlockLog::open(Arc::new(disk.clone()), SMALL, LogPosition::START);
     assert_eq!(opened.is_err(), !only_ends(&found), "{found:?}");
     assert_eq!(disk.files(), damaged.files(), "changed by looking");
@@ -38,7 +42,16 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
             assert_eq!(disk.contents(&format!("copy-{at}")).unwrap(), expected);
         }
     }
-    assert_eq!(find(), []);
+    // What was cut out is known from then on.
+    let LogFindings { damage, gaps } = find();
+    assert_eq!(damage, []);
+    for one in &found {
+        let covers = |(from, end): &(LogPosition, u32)| {
+            from.file == one.position.file && (from.offset..*end).contains(&one.position.offset)
+        };
+        let is_range = one.kind == LogDamageKind::Range;
+        assert!(!is_range || gaps.iter().any(covers), "{one:?}, {gaps:?}");
+    }
     let (log, recovery) = open(&disk.crash(), SMALL).unwrap();
     assert_eq!(recovery.torn_tail, None);
     let scanned: Vec<_> = log.scan(LogPosition::START).map(Result::unwrap).collect();
@@ -146,7 +159,9 @@ fn a_repair_goes_on_without_a_header_an_end_or_a_file() {
 /// Repairs the log in rounds, as the repair of a database does: cutting out damage may reveal more.
 fn repaired_in_rounds(disk: &FaultyDisk) {
     for round in 0..9 {
-        let found = BlockLog::find_damage(disk, SALT, Some(LogPosition::START), &[]).unwrap();
+        let found = BlockLog::find_damage(disk, SALT, Some(LogPosition::START), &[])
+            .unwrap()
+            .damage;
         if found.is_empty() {
             return;
         }
@@ -194,7 +209,11 @@ fn a_log_without_its_first_files_is_repaired_from_where_it_is_kept() {
     log.remove_before(keep).unwrap();
     let (first, end) = (log.start(), log.end());
     drop(log);
-    let find = |disk: &FaultyDisk, start| BlockLog::find_damage(disk, SALT, start, &[end]).unwrap();
+    let find = |disk: &FaultyDisk, start| {
+        BlockLog::find_damage(disk, SALT, start, &[end])
+            .unwrap()
+            .damage
+    };
     for start in [Some(keep), None] {
         assert_eq!(find(&disk, start), []);
     }
