@@ -298,7 +298,13 @@ fn files_that_are_cut_or_corrupt_are_named_with_the_place() {
     let garbage = fixture.write("garbage.rlp", b"\xc1\x80\x07");
     fixture
         .import(&garbage)
-        .fails(3, &["garbage.rlp", "byte 0", "invalid header"]);
+        .fails(2, &["garbage.rlp: it begins with something else"]);
+    // What begins as a block does, with its parent's hash, is one, and invalid.
+    let header = [&[0xe2, 0xe1, 0xa0][..], &[7; 32]].concat();
+    let header = fixture.write("header.rlp", &header);
+    fixture
+        .import(&header)
+        .fails(3, &["header.rlp", "byte 0", "invalid header"]);
     let huge = fixture.write("huge.rlp", &[0xff; 64]);
     fixture
         .import(&huge)

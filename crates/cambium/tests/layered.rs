@@ -85,7 +85,7 @@ fn a_chain_of_the_layered_commitment_is_generated_imported_unwound_and_checked()
         "--merge-interval",
         "3"
     ]
-    .fails(1, &["--commitment layered"]);
+    .fails(2, &["--commitment layered"]);
 }
 
 const BLOCKS: u64 = 11;

@@ -362,7 +362,7 @@ fn other_chains_and_wrong_values_are_named() {
     );
     fails(
         "export x --from 4 --to 2 -d DB",
-        1,
+        2,
         &["block 4 comes after block 2"],
     );
     fails("diff 4 2 -d DB", 2, &["give the older one first"]);
