@@ -401,7 +401,7 @@ fn other_chains_and_wrong_values_are_named() {
     fails("kv put alice -d STORE", 2, &["only 1 was provided"]);
     fails(
         "workload --out NOWHERE --transactions 1G",
-        1,
+        2,
         &["transactions in a block is 1000000000", "from 0 to"],
     );
     fails(
