@@ -67,7 +67,10 @@ fn commands_that_read_work_beside_an_import() {
         if rounds % 4 == 0 {
             let check = cambium!("db", "check", "--json", "--datadir", db);
             // On a busy machine the writer may get further ahead than it waits for readers.
-            if !check.stderr.contains("catch up, or open the database again") {
+            if !check
+                .stderr
+                .contains("catch up, or open the database again")
+            {
                 check.done();
             }
         }
