@@ -6,12 +6,12 @@
 
 mod numbers;
 mod error;
+mod signals;
+mod output;
 mod files;
 mod config;
 mod block_ref;
-mod signals;
 mod args;
-mod output;
 mod rpc;
 mod about;
 mod elsewhere;
