@@ -197,7 +197,9 @@ impl<'a> Span<'a> {
             let parent = BlockId::new(at.number - 1, block.meta.parent);
             let root_before = match parent.number > low {
                 true => {
+                    // The chain may be another one by now: then the span ends at the next block.
                     next = self.block(parent.number)?;
+                    next.take_if(|block| block.meta.id != parent);
                     next.as_ref().map(|block| block.meta.state_root)
                 }
                 false => self.root_of(parent)?,

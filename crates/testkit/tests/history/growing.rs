@@ -196,6 +196,30 @@ fn a_history_grows_downwards_while_the_head_moves() {
     }
 }
 
+/// A span of blocks is read from the newest down, so that the blocks below may be others when they are read.
+#[test]
+fn a_chain_that_changes_below_while_it_is_followed_is_no_damage() {
+    for moved_at in 1..=24 {
+        let mut world = World::with(None, 700);
+        (0..24).for_each(|_| world.block());
+        let mut world = world.remade(0, Some(WholeNodes::default()), LITTLE);
+        let (history, db) = (world.history.clone(), world.db.clone());
+        let mut calls = 0;
+        let followed = history.catch_up(&db, &mut |_| {
+            calls += 1;
+            if calls == moved_at {
+                world.db.unwind(2).unwrap();
+                (0..25).for_each(|_| world.block());
+            }
+            true
+        });
+        followed.unwrap_or_else(|error| panic!("moved before block {moved_at}: {error}"));
+        assert!(calls >= moved_at);
+        world.catch_up();
+        world.compare_all();
+    }
+}
+
 #[test]
 fn readers_beside_a_follower_that_prunes_see_what_was() {
     let read = AtomicU64::new(0);
