@@ -10,11 +10,7 @@ use support::{Fixture, Run};
 const HEAD: u64 = 80;
 
 fn import(fixture: &Fixture, db: &Path, more: &[&str]) -> Run {
-    let mut args: Vec<OsString> = vec!["import".into(), "--json".into()];
-    args.extend(more.iter().map(OsString::from));
-    args.extend(["--genesis".into(), fixture.genesis().into()]);
-    args.extend(["--datadir".into(), db.into(), fixture.chain().into()]);
-    support::cambium(args)
+    fixture.import_new(db, &format!("--json {}", more.join(" ")))
 }
 
 fn ask(db: &Path, args: &[&str]) -> Value {

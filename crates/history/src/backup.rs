@@ -24,7 +24,7 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{
     BackupPart, BackupReport, BackupSizes, Db, Options, StateError, StoreError, backup_with,
 };
-use cambium_store::FileCopier;
+use cambium_store::{FileCopier, name_in_original};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -220,11 +220,7 @@ impl BackupPart for HistoryPart<'_> {
 impl HistoryPart<'_> {
     /// An error that was met in a file of the copy, as one of the file that was copied: the copy does not remain.
     fn of_original(&self, error: HistoryError) -> HistoryError {
-        let (copy, original) = (self.to.display_path(""), self.from.display_path(""));
-        let renamed = |file: String| match file.strip_prefix(&copy) {
-            Some(name) => format!("{original}{name}"),
-            None => file,
-        };
+        let renamed = |file| name_in_original(file, &**self.from, &**self.to);
         match error {
             HistoryError::Damaged { file, offset, what } => HistoryError::Damaged {
                 file: renamed(file),

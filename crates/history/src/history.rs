@@ -87,8 +87,8 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::Disk`] if the disk can't tell, and [`HistoryError::Missing`] if there are files, and the list of them is
-    /// lost.
+    /// [`HistoryError::Disk`] if the disk can't tell, and [`HistoryError::Missing`] if there are files, and the list of
+    /// them is lost.
     pub fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
         RunList::exists(disk)
     }

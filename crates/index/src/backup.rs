@@ -13,7 +13,7 @@ use crate::{
 use cambium_disk::{Access, Disk, DiskError};
 use cambium_primitives::BlockId;
 use cambium_state::{BackupSizes, Db, StateError, StoreError};
-use cambium_store::FileCopier;
+use cambium_store::{FileCopier, name_in_original};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Attempts to copy the files of a list beside a process that merges them. What an attempt has got it
@@ -78,11 +78,7 @@ pub fn copy_index(
 
 /// An error that was met in a file of the copy, as one of the file that was copied: the copy does not remain.
 fn of_original(error: IndexError, from: &dyn Disk, to: &dyn Disk) -> IndexError {
-    let (copy, original) = (to.display_path(""), from.display_path(""));
-    let renamed = |file: String| match file.strip_prefix(&copy) {
-        Some(name) => format!("{original}{name}"),
-        None => file,
-    };
+    let renamed = |file| name_in_original(file, from, to);
     match error {
         IndexError::Damaged { file, offset, what } => IndexError::Damaged {
             file: renamed(file),

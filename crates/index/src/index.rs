@@ -84,8 +84,8 @@ impl ChainIndex {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Disk`] if the disk can't tell, and [`IndexError::Missing`] if there are files, and the list of them is
-    /// lost.
+    /// [`IndexError::Disk`] if the disk can't tell, and [`IndexError::Missing`] if there are files, and the list of
+    /// them is lost.
     pub fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
         RunList::exists(disk)
     }

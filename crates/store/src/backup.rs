@@ -70,6 +70,15 @@ impl Add for BackupSizes {
     }
 }
 
+/// The name for display of a file of the original, given that of its copy: errors that are met in a copy that does not
+/// remain are told of the original. Other names stay.
+pub fn name_in_original(name: String, from: &dyn Disk, to: &dyn Disk) -> String {
+    match name.strip_prefix(&to.display_path("")) {
+        Some(file) => format!("{}{file}", from.display_path("")),
+        None => name,
+    }
+}
+
 /// Copies a database from one disk to another, empty one. The copy is durable on return. Immutable
 /// files are hard-linked if possible ([`Disk::link`]). The checkpoints get their names last, so
 /// that an incomplete copy is not taken for a database. `progress` is called with the sizes so far.

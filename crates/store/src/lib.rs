@@ -79,7 +79,7 @@ mod readers;
 mod backup;
 mod formats;
 
-pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files};
+pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files, name_in_original};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogFindings, LogOptions,

@@ -19,7 +19,7 @@ pub struct ListFile {
 /// Whether a folder has a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// It has one.
+    /// The list is there, damaged or not.
     Yes,
     /// It has neither a list nor files that one would name.
     No,

@@ -164,17 +164,15 @@ fn every_checkpoint(accounts: u64, rounds: u64, index_bytes_max: Option<u64>) ->
 
 #[test]
 fn a_bad_bit_in_any_checkpoint_costs_nothing() {
-    // With three accounts hardly one is made again, and how many depends on when merges end.
-    let mut all = (0, 0);
-    for (accounts, rounds) in [(3, 30), (120, 18)] {
+    // With three accounts few are made again, and how many depends on when merges end.
+    for (accounts, rounds) in [(3, 90), (120, 18)] {
         let (rebuilt, fell_back) = every_checkpoint(accounts, rounds, None);
-        all = (all.0 + rebuilt, all.1 + fell_back);
         say(&format!(
             "{accounts} accounts: {rebuilt} indices made again from pages, {fell_back} older \
              checkpoints used"
         ));
+        assert!(rebuilt > 0 && fell_back > 0);
     }
-    assert!(all.0 > 0 && all.1 > 0);
 }
 
 #[test]

@@ -145,6 +145,15 @@ impl Fixture {
         )
     }
 
+    /// Imports the chain into a database at `db`, which is made if need be. `options` are separated by spaces.
+    pub(crate) fn import_new(&self, db: &Path, options: &str) -> Run {
+        let mut args: Vec<OsString> = vec!["import".into()];
+        args.extend(options.split_whitespace().map(OsString::from));
+        args.extend(["--genesis".into(), self.genesis().into()]);
+        args.extend(["--datadir".into(), db.into(), self.chain().into()]);
+        cambium(args)
+    }
+
     /// The chain's blocks, encoded.
     pub(crate) fn blocks(&self) -> Vec<cambium::RawBlock> {
         cambium::BlockSource::open(self.chain())

@@ -53,7 +53,7 @@ pub struct LogDamage {
 /// What a search of the log has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFindings {
-    /// Damaged parts.
+    /// Parts that can't be read although they were acknowledged, in the order of the log.
     pub damage: Vec<LogDamage>,
     /// Parts that were damaged and cut out: where each begins, and the offset of its end in the same file, in bytes.
     pub gaps: Vec<(LogPosition, u32)>,
