@@ -1,7 +1,10 @@
 //! One file of the faulty disk: its visible bytes, its durable bytes, and the pending changes
 //! between them.
 
-use super::chance::{Fate, Random};
+use super::{
+    chance::{Fate, Random},
+    content::Content,
+};
 use crate::BLOCK_BYTES;
 use std::{collections::BTreeSet, ops::Range};
 
@@ -10,8 +13,8 @@ const SECTOR_BYTES: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct FileImage {
-    live: Vec<u8>,
-    durable: Vec<u8>,
+    live: Content,
+    durable: Content,
     pending: Vec<Change>,
     /// Blocks of `live` that take no space.
     holes: BTreeSet<usize>,
@@ -35,7 +38,7 @@ enum Change {
 }
 
 impl FileImage {
-    pub(super) fn live(&self) -> &[u8] {
+    pub(super) const fn live(&self) -> &Content {
         &self.live
     }
 
@@ -92,9 +95,9 @@ impl FileImage {
     pub(super) fn lose(&mut self, bytes: &[u8], offset: u64, is_seen: bool) {
         let offset = offset as usize;
         let end = offset + bytes.len();
-        extend(&mut self.live, end);
+        self.live.extend(end);
         if is_seen {
-            put(&mut self.live, offset, bytes);
+            self.live.put(offset, bytes);
         }
         self.pending.push(Change::Extend(end));
     }
@@ -162,10 +165,9 @@ impl FileImage {
     }
 
     pub(super) fn flip(&mut self, offset: usize, mask: u8) {
-        self.live[offset] ^= mask;
-        if let Some(byte) = self.durable.get_mut(offset) {
-            *byte ^= mask;
-        }
+        assert!(offset < self.live.len(), "no byte at {offset}");
+        self.live.flip(offset, mask);
+        self.durable.flip(offset, mask);
         for change in &mut self.pending {
             if let Change::Write {
                 offset: start,
@@ -194,11 +196,7 @@ impl FileImage {
                 Fate::Mixed => change.apply_partly(&mut bytes, random),
             }
         }
-        let is_zero = |block: &usize| {
-            let start = block * BLOCK_BYTES;
-            let bytes = bytes.get(start..start + BLOCK_BYTES);
-            bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-        };
+        let is_zero = |block: &usize| bytes.is_zero(*block);
         Self {
             holes: self.holes.iter().copied().filter(is_zero).collect(),
             live: bytes.clone(),
@@ -210,23 +208,23 @@ impl FileImage {
 }
 
 impl Change {
-    fn apply(&self, file: &mut Vec<u8>) {
+    fn apply(&self, file: &mut Content) {
         match self {
-            Self::Write { offset, bytes } => put(file, *offset, bytes),
-            Self::Punch { offset, len } => clear(file, *offset..offset + len),
-            Self::SetLen(len) => file.resize(*len, 0),
-            Self::Extend(len) => extend(file, *len),
+            Self::Write { offset, bytes } => file.put(*offset, bytes),
+            Self::Punch { offset, len } => file.clear(*offset..offset + len),
+            Self::SetLen(len) => file.resize(*len),
+            Self::Extend(len) => file.extend(*len),
         }
     }
 
-    fn apply_partly(&self, file: &mut Vec<u8>, random: &mut Random) {
+    fn apply_partly(&self, file: &mut Content, random: &mut Random) {
         let (offset, bytes) = match self {
             Self::Write { offset, bytes } => (offset, bytes),
             Self::Punch { offset, len } => {
                 // Each block is kept or lost independently: a hole is no more atomic than a write.
                 for start in (*offset..offset + len).step_by(BLOCK_BYTES) {
                     if random.below(2) == 0 {
-                        clear(file, start..(offset + len).min(start + BLOCK_BYTES));
+                        file.clear(start..(offset + len).min(start + BLOCK_BYTES));
                     }
                 }
                 return;
@@ -240,35 +238,19 @@ impl Change {
         };
         let cut = random.below(bytes.len() as u64 + 1) as usize;
         match random.below(7) {
-            0 | 1 => put(file, *offset, bytes),
+            0 | 1 => file.put(*offset, bytes),
             2 => {}
-            3 => put(file, *offset, &bytes[..cut]),
-            4 => put(file, offset + cut, &bytes[cut..]),
-            5 => extend(file, offset + bytes.len()),
+            3 => file.put(*offset, &bytes[..cut]),
+            4 => file.put(offset + cut, &bytes[cut..]),
+            5 => file.extend(offset + bytes.len()),
             _ => {
                 for (at, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
                     if random.below(2) == 0 {
-                        put(file, offset + at * SECTOR_BYTES, sector);
+                        file.put(offset + at * SECTOR_BYTES, sector);
                     }
                 }
             }
         }
-    }
-}
-
-fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    if bytes.is_empty() {
-        return;
-    }
-    extend(file, offset + bytes.len());
-    file[offset..offset + bytes.len()].copy_from_slice(bytes);
-}
-
-/// Zeros the part of a range that is within the file.
-fn clear(file: &mut [u8], range: Range<usize>) {
-    let end = range.end.min(file.len());
-    if let Some(bytes) = file.get_mut(range.start..end) {
-        bytes.fill(0);
     }
 }
 
@@ -278,10 +260,4 @@ fn blocks_touched(offset: usize, len: usize) -> Range<usize> {
         return 0..0;
     }
     offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES)
-}
-
-fn extend(file: &mut Vec<u8>, len: usize) {
-    if file.len() < len {
-        file.resize(len, 0);
-    }
 }

@@ -13,6 +13,7 @@
 //! the disk in the same order.
 
 mod chance;
+mod content;
 mod faults;
 mod image;
 mod names;

@@ -99,6 +99,12 @@ impl State {
             .sum()
     }
 
+    /// Returns the space that is left, if the disk has a limit, or more than any file takes.
+    fn free_bytes(&self) -> u64 {
+        let space = self.faults.space_bytes;
+        space.map_or(u64::MAX, |space| space.saturating_sub(self.used_bytes()))
+    }
+
     pub(super) fn open(&mut self, path: &str) -> io::Result<u64> {
         self.plain_call()?;
         let inode = self.names.file(path).ok_or(io::ErrorKind::NotFound)?;
@@ -130,13 +136,11 @@ impl State {
         if !self.files[&inode].is_readable(offset, buf.len()) {
             return Err(Errno::IO.into());
         }
-        let live = self.files[&inode].live();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let range = start
-            .checked_add(buf.len())
-            .and_then(|end| live.get(start..end));
-        buf.copy_from_slice(range.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
+        match self.files[&inode].live().read(buf, start) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     pub(super) fn len(&mut self, inode: u64) -> io::Result<u64> {
@@ -154,7 +158,7 @@ impl State {
     ) -> io::Result<()> {
         let fails = self.call()? || self.faults.hit(Fault::FailedWrite, path);
         let power = self.step();
-        let used = self.used_bytes();
+        let room = self.free_bytes();
         let (is_lost, is_misdirected) = (
             self.faults.hit(Fault::LostWrite, path),
             self.faults.hit(Fault::MisdirectedWrite, path),
@@ -166,10 +170,6 @@ impl State {
         let extension = (offset + bytes.len() as u64).saturating_sub(image.live().len() as u64);
         let filled = image.filled_bytes(bytes.len(), offset);
         let growth = extension + filled;
-        let room = self
-            .faults
-            .space_bytes
-            .map_or(u64::MAX, |space| space.saturating_sub(used));
         if growth > room {
             let fits = match filled {
                 0 => (bytes.len() as u64).saturating_sub(growth - room),
@@ -214,14 +214,10 @@ impl State {
     pub(super) fn set_len(&mut self, inode: u64, len: u64) -> io::Result<()> {
         self.plain_call()?;
         let power = self.step();
-        let used = self.used_bytes();
+        let room = self.free_bytes();
         let image = image_of(&mut self.files, inode);
         let growth = len.saturating_sub(image.live().len() as u64);
-        if self
-            .faults
-            .space_bytes
-            .is_some_and(|space| growth > 0 && used + growth > space)
-        {
+        if growth > 0 && growth > room {
             return Err(io::ErrorKind::StorageFull.into());
         }
         image.set_len(len as usize);
