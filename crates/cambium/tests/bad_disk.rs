@@ -1,8 +1,8 @@
 //! A data directory that is wrong, damaged, taken or full: an error that says what to do, and
 //! never a wrong value.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, copy_dir, program, say};
 use cambium::{BlockSource, Chain, ChainError, Options, StateError, StdDisk, StoreError};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -19,7 +19,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Fixture, Run, copy_dir, program, say};
 
 #[test]
 fn a_directory_that_is_no_database_is_told_from_one_that_is() {

@@ -1,15 +1,14 @@
 //! Input that is wrong: each kind ends in an error that names the file, block or field, a non-zero
 //! exit code, and a database at the last good block that takes the good block next.
 
-mod support;
-
+use crate::support;
+use crate::support::Fixture;
 use alloy_consensus::{EthereumTxEnvelope, Header, Signed, proofs::calculate_transaction_root};
 use alloy_primitives::{Address, B64, B256, Bloom, Bytes, Signature, U256};
 use alloy_rlp::Encodable;
 use cambium::{Block, Transaction};
 use serde_json::Value;
 use std::{fs, io::Write};
-use support::Fixture;
 
 const BLOCKS: u64 = 8;
 /// The block that is made wrong.

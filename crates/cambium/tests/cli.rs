@@ -1,12 +1,11 @@
 //! The program as its users run it: the main job from end to end.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, cambium, quantity};
 use alloy_consensus::transaction::SignerRecoverable;
 use cambium::{B256, RawBlock, keccak256};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fs, path::Path};
-use support::{Fixture, cambium, quantity};
 
 const TOKEN_ACCOUNTS: u64 = 400;
 const BLOCKS: u64 = 12;

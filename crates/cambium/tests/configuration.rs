@@ -1,10 +1,9 @@
 //! Configuration files, and what the program says of itself: version, completions, manual pages.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, number, program};
 use serde_json::json;
 use std::{fs, path::Path};
-use support::{Fixture, Run, number, program};
 
 #[test]
 fn a_configuration_file_comes_after_the_command_line_and_the_environment() {

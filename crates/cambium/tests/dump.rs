@@ -1,14 +1,13 @@
 //! Whole states: written as JSON, loaded again, counted, and listed slot by slot.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run};
 use cambium::{Address, B256, TOKEN, U256, keccak256};
 use serde_json::{Map, Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
-use support::{Fixture, Run};
 
 const BLOCKS: u64 = 60;
 

@@ -1,8 +1,6 @@
 //! Which executor runs blocks, and options of `import` that can't have their effect.
 
-mod support;
-
-use support::{Fixture, Run, cambium};
+use crate::support::{Fixture, Run, cambium};
 
 /// Imports the chain into a new database, with its access lists if `lists`.
 fn import(fixture: &Fixture, lists: bool, more: &[&str]) -> Run {

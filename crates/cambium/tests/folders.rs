@@ -1,8 +1,7 @@
 //! Something odd in place of the index, the history or the preimages: the chain needs none of them, so whatever can be done
 //! without them is done, and what is not done is said.
 
-mod support;
-
+use crate::support::{Fixture, Run, cambium, copy_dir, number, quantity, say};
 use cambium::{
     BackupParts, BlockSource, Chain, ChainIndex, Db, Disk, FaultyDisk, FileSizes, Follower,
     History, HistoryOptions, IndexOptions, InitOptions, Options, Preimages, StateError, WholeNodes,
@@ -15,7 +14,6 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
-use support::{Fixture, Run, cambium, copy_dir, number, quantity, say};
 
 const HEAD: u64 = 120;
 /// The block from which the odd thing is met.

@@ -1,7 +1,7 @@
 //! Choosing the head, naming blocks, and stopping: what a node's operator does.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, cambium, program};
 use cambium::{Chain, Options, StdDisk};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -13,7 +13,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Fixture, Run, cambium, program};
 
 const BLOCKS: u64 = 12;
 

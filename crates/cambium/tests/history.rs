@@ -1,10 +1,9 @@
 //! Old states from the program: followed by an import, made afterwards, damaged.
 
-mod support;
-
+use crate::support;
+use crate::support::Fixture;
 use serde_json::Value;
 use std::{ffi::OsString, fs, path::Path, process::Stdio, thread, time::Duration};
-use support::Fixture;
 
 const HEAD: u64 = 600;
 

@@ -1,11 +1,10 @@
 //! Blocks, transactions, receipts and logs from the program: indexed by an import, made afterwards, damaged,
 //! copied.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fs, path::Path};
-use support::{Fixture, Run};
 
 const HEAD: u64 = 80;
 

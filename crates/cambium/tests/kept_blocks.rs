@@ -1,9 +1,8 @@
 //! A database of which old blocks have left, as its operator meets it.
 
-mod support;
-
+use crate::support;
+use crate::support::Fixture;
 use serde_json::Value;
-use support::Fixture;
 
 const HEAD: u64 = 600;
 const KEEP: u64 = 50;

@@ -1,11 +1,10 @@
 //! The commands on a key-value store, as their users run them.
 
-mod support;
-
+use crate::support;
+use crate::support::{Run, cambium, program};
 use cambium::{B256, keccak256};
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::PathBuf, process::Stdio};
-use support::{Run, cambium, program};
 use tempfile::TempDir;
 
 /// A folder with a store in it.

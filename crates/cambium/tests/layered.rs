@@ -1,12 +1,11 @@
 //! The program on a chain of the `layered` commitment: generated, imported, unwound, checked, and
 //! what it refuses there.
 
-mod support;
-
+use crate::support;
+use crate::support::Fixture;
 use alloy_consensus::transaction::SignerRecoverable;
 use serde_json::{Value, json};
 use std::path::Path;
-use support::Fixture;
 use tempfile::TempDir;
 
 #[test]

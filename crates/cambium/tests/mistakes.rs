@@ -1,7 +1,7 @@
 //! Mistakes that people make: each message says what is wrong, where, and what to do.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, copy_dir};
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use std::{
@@ -10,7 +10,6 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use support::{Fixture, Run, copy_dir};
 
 /// A chain, and whatever is mistaken for what.
 struct Desk {

@@ -1,8 +1,8 @@
 //! Addresses and slots behind the hashes, from the program: kept from the genesis on, shown, checked, copied, and damaged;
 //! and through `kill -9`.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, is_long, program, quantity, say};
 use cambium::{B256, TOKEN, keccak256};
 use serde_json::{Value, json};
 use std::{
@@ -13,7 +13,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Fixture, Run, is_long, program, quantity, say};
 
 const HEAD: u64 = 60;
 /// So little memory and so small files that much is merged, and leaves the log.

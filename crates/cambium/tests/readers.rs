@@ -1,10 +1,9 @@
 //! The program reads a database that another process of it writes.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, program, say};
 use serde_json::Value;
 use std::{process::Stdio, time::Instant};
-use support::{Fixture, program, say};
 
 #[test]
 fn commands_that_read_work_beside_an_import() {

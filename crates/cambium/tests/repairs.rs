@@ -1,9 +1,8 @@
 //! What a repair could not bring back is told until it is there again, and the chain goes on.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, copy_dir, number};
 use std::{fs, path::Path};
-use support::{Fixture, Run, copy_dir, number};
 
 fn repair(db: &Path, option: &str) -> Run {
     let mut args = vec!["db", "repair", "--json", "-d", db.to_str().unwrap()];

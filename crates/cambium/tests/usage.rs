@@ -1,7 +1,7 @@
 //! What holds for all commands: numbers in every form, quantities in JSON, `-` for standard input and output.
 
-mod support;
-
+use crate::support;
+use crate::support::{Fixture, Run, program, quantity};
 use alloy_consensus::transaction::SignerRecoverable;
 use serde_json::Value;
 use std::{
@@ -11,7 +11,6 @@ use std::{
     path::Path,
     process::{Command, Output, Stdio},
 };
-use support::{Fixture, Run, program, quantity};
 
 const BLOCKS: u64 = 4;
 

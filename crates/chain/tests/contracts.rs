@@ -1,8 +1,7 @@
 //! The workload's contracts, by what they do in our own EVM, and their codes, by what `solc` makes
 //! of their sources.
 
-mod support;
-
+use crate::support::model::Model;
 use alloy_consensus::{BlockBody, Header, SignableTransaction, TxEip1559};
 use alloy_primitives::{
     Address, B256, Bytes, Log, Signature, TxKind, U256, address, b256, hex, keccak256, uint,
@@ -25,7 +24,6 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use support::model::Model;
 
 /// Events as they are in mainnet's logs.
 const TRANSFER: B256 = b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");

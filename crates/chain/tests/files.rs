@@ -1,7 +1,6 @@
 //! Chain files and era1 archives: real ones are read whole, broken ones end in an error.
 
-mod support;
-
+use crate::support::data;
 use alloy_consensus::{Header, proofs::calculate_transaction_root};
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::Encodable;
@@ -15,7 +14,6 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
-use support::data;
 
 fn chain() -> Option<PathBuf> {
     data("execution-apis/tests/chain.rlp")

@@ -1,7 +1,6 @@
 //! Genesis files: the public chains' give their known roots and hashes, broken ones an error.
 
-mod support;
-
+use crate::support::{data, state_root};
 use alloy_consensus::{Header, constants::EMPTY_WITHDRAWALS};
 use alloy_primitives::{Address, B256, U256, address, b256, bytes};
 use alloy_rlp::Decodable;
@@ -11,7 +10,6 @@ use cambium_chain::{
 use cambium_state::{Db, Disk, FaultyDisk, Options, StdDisk};
 use proptest::prelude::*;
 use std::{sync::Arc, time::Instant};
-use support::{data, state_root};
 
 fn parse(json: &str) -> Result<(Genesis, Vec<(Address, GenesisAccount)>), GenesisError> {
     let mut accounts = Vec::new();

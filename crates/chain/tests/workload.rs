@@ -1,7 +1,7 @@
 //! Workloads: generated twice they are the same bytes, and what is generated is a valid chain.
 
-mod support;
-
+use crate::support;
+use crate::support::model::Model;
 use alloy_consensus::{
     Block as AnyBlock, Transaction as _, proofs::calculate_receipt_root,
     transaction::SignerRecoverable,
@@ -21,7 +21,6 @@ use std::{
     path::Path,
     sync::Arc,
 };
-use support::model::Model;
 
 /// Seals drafts by executing them on the model.
 struct ModelSealer {

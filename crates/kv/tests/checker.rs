@@ -1,13 +1,11 @@
 //! The checker of histories finds what it is for, and nothing in what is serializable.
 
-mod support;
-
-use alloy_primitives::{B256, Bytes};
-use std::collections::{BTreeMap, BTreeSet};
-use support::{
+use crate::support::{
     checker::{Dependency, Done, Observed, Violation, check},
     key, value,
 };
+use alloy_primitives::{B256, Bytes};
+use std::collections::{BTreeMap, BTreeSet};
 
 fn done(snapshot: u64, number: Option<u64>, reads: Vec<Observed>, writes: &[(u8, &str)]) -> Done {
     let write = |(at, text): &(u8, &str)| {

@@ -1,12 +1,10 @@
 //! What a failing disk does to a store, and databases that are no stores.
 
-mod support;
-
+use crate::support::{all, key, options, value};
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::{Fault, FaultyDisk};
 use cambium_kv::{Blake3, Commitment, Hasher, KvError, KvOptions, StateError, Store, StoreLoader};
 use std::sync::Arc;
-use support::{all, key, options, value};
 
 fn put(store: &Store, number: u8) -> Result<(), KvError> {
     let mut transaction = store.begin()?;

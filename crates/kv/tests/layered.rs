@@ -1,8 +1,9 @@
 //! Stores under `layered`: what a commit's witness proves and what it claims, old commits, long values,
 //! and options.
 
-mod support;
-
+use crate::support::{
+    Rng, all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,
+};
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{
@@ -10,9 +11,6 @@ use cambium_kv::{
     VerifyError, verify, verify_commit, verify_layered_commit, verify_range,
 };
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
-use support::{
-    Rng, all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,
-};
 
 type Entries = BTreeMap<B256, Bytes>;
 

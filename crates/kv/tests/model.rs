@@ -2,13 +2,11 @@
 //! prepared commits, roll-backs, merges, reopening and losses of power. Roots are those of tries that
 //! are built from scratch.
 
-mod support;
-
+use crate::support::{Rng, all, all_options, open, options_of, root_after, tiny_files};
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{Commit, Commitment, KvError, KvOptions, Prepared, Store, Transaction};
 use std::{collections::BTreeMap, sync::Arc};
-use support::{Rng, all, all_options, open, options_of, root_after, tiny_files};
 
 type Entries = BTreeMap<B256, Bytes>;
 

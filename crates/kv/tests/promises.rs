@@ -1,14 +1,15 @@
 //! Promises that readers of the documentation have broken, each with what broke it.
 
-mod support;
-
+use crate::support;
+use crate::support::{
+    commitments, key, open, options, options_of, store_with, value, verify_witness,
+};
 use alloy_primitives::{B256, keccak256};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{
     Commitment, KeyRange, KvError, KvOptions, Store, StoreLoader, WriteBatch, verify, verify_range,
 };
 use std::{num::NonZeroUsize, sync::Arc};
-use support::{commitments, key, open, options, options_of, store_with, value, verify_witness};
 
 /// A key in the shard of `first`, at another nibble there for each of 16 numbers.
 fn in_shard(first: u8, number: u8) -> B256 {

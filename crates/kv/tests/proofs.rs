@@ -1,14 +1,12 @@
 //! What a store proves is verified against its roots alone, under each commitment, and nothing else is.
 
-mod support;
-
+use crate::support::{Rng, all, commitments, key, options_of, store_with, value, verify_witness};
 use alloy_primitives::{B256, Bytes};
 use cambium_kv::{
     Commit, Commitment, EntryProof, KeyRange, KvError, ProvedKeys, Store, ValueCommitment,
     VerifyError, verify, verify_range,
 };
 use std::num::NonZeroUsize;
-use support::{Rng, all, commitments, key, options_of, store_with, value, verify_witness};
 
 fn limit(entries: usize) -> NonZeroUsize {
     NonZeroUsize::new(entries).unwrap()

@@ -1,8 +1,11 @@
 //! Random histories from several threads have no cycle in their dependencies. With validation
 //! switched off they have, and the checker finds it.
 
-mod support;
-
+use crate::support::{
+    Rng, all,
+    checker::{Done, Observed, Violation, check},
+    key, store,
+};
 use alloy_primitives::{B256, Bytes};
 use cambium_kv::{KeyRange, KvError, Store, Transaction, WriteBatch};
 use std::{
@@ -12,11 +15,6 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-};
-use support::{
-    Rng, all,
-    checker::{Done, Observed, Violation, check},
-    key, store,
 };
 
 const KEYS: u64 = 12;

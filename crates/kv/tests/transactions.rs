@@ -1,13 +1,11 @@
 //! What a transaction sees, and when it loses.
 
-mod support;
-
+use crate::support::{all, key, options, store, store_of, store_with, value};
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_kv::{
     Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, VALUE_BYTES_MAX,
     WriteBatch, verify,
 };
-use support::{all, key, options, store, store_of, store_with, value};
 
 fn conflict<T: std::fmt::Debug>(outcome: Result<T, KvError>) -> Conflict {
     match outcome {

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
     path::Path,
 };
@@ -189,4 +190,37 @@ fn every_crate_is_tested_and_linted() {
         }
     }
     assert_eq!(not_tested, NOT_TESTED.map(str::to_owned).into());
+}
+
+/// Where a crate's suites are merged, cargo looks for no others: a file that is not named would never run.
+#[test]
+fn every_file_of_tests_is_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut merged = 0;
+    for entry in fs::read_dir(&root).expect("a folder") {
+        let folder = entry.expect("an entry").path();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        if !manifest.contains("\nautotests = false\n") {
+            continue;
+        }
+        merged += 1;
+        let mut declared = String::new();
+        let mut names = BTreeSet::new();
+        for file in fs::read_dir(folder.join("tests")).expect("tests") {
+            let path = file.expect("a file").path();
+            let name = path.file_stem().and_then(OsStr::to_str).expect("a name");
+            match path.extension() {
+                Some(_) => declared += &fs::read_to_string(&path).expect("a suite"),
+                None if !path.join("mod.rs").exists() => continue,
+                None => {}
+            }
+            names.insert(name.to_owned());
+        }
+        for name in names {
+            let is_program = manifest.contains(&format!("path = \"tests/{name}.rs\""));
+            let is_module = declared.lines().any(|line| line == format!("mod {name};"));
+            assert!(is_program || is_module, "{name} of {folder:?} is never run");
+        }
+    }
+    assert!(merged >= 6, "{merged} crates");
 }

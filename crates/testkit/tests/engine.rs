@@ -410,10 +410,10 @@ macro_rules! stamp {
 }
 
 stamp! {
-    mpt: crate::MPT;
-    layered: crate::LAYERED;
-    entries: crate::ENTRIES;
-    layered_entries: crate::LAYERED_ENTRIES;
+    mpt: crate::engine::MPT;
+    layered: crate::engine::LAYERED;
+    entries: crate::engine::ENTRIES;
+    layered_entries: crate::engine::LAYERED_ENTRIES;
 }
 
 #[test]

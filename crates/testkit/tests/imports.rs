@@ -1,8 +1,7 @@
 //! Promises about imports, each of which was once broken: with any memory all blocks are imported, and blocks that
 //! a repair has kept are used again, whichever thread comes first.
 
-mod interleaving;
-
+use crate::interleaving::{Gates, Step};
 use cambium_chain::{
     BlockSize, Chain, ChainError, ChainSealer, FileError, FilePosition, ImportSummary, RawBlock,
     Workload, WorkloadParams,
@@ -14,7 +13,6 @@ use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, FileSizes, Options, repair};
 use cambium_store::lock_data_dir;
 use cambium_testkit::say;
-use interleaving::{Gates, Step};
 use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 /// A chain, and its genesis state on a disk.

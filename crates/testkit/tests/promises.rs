@@ -1,8 +1,9 @@
 //! What was broken once, each by itself, with files so small that all that happens to files happens
 //! often: see also `damage.rs`, `rebuild.rs`, `every_operation.rs` and the engine's random runs.
 
-mod small_database;
-
+use crate::small_database::{
+    ACCOUNTS, check, commit_and_merge, database, database_of, open, some_changes,
+};
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
@@ -16,9 +17,6 @@ use cambium_testkit::{
     say,
 };
 use cambium_trie::ProofTargets;
-use small_database::{
-    ACCOUNTS, check, commit_and_merge, database, database_of, open, some_changes,
-};
 use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
 
 fn sealed(db: &Db, changes: Vec<AccountDiff>, body: Bytes) -> Result<Sealed, StateError> {

@@ -1,7 +1,6 @@
 //! The promise that no record of the log, whatever it has in it, keeps a database closed.
 
-mod small_database;
-
+use crate::small_database::{check, commit_and_merge, database, open, some_changes};
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, put_varint};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk};
@@ -10,7 +9,6 @@ use cambium_testkit::{
     Random, TINY_FILES,
     plain::{change, commit, path, tiny_options, wait_until_closed},
 };
-use small_database::{check, commit_and_merge, database, open, some_changes};
 use std::sync::Arc;
 
 /// The payload of a record, as the table at `BlockRecord::encode` has it.

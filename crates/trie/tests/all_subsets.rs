@@ -2,20 +2,18 @@
 //! proof that can be accepted is a subset of the true nodes: each of them is tried, on all questions, and what is
 //! accepted is true. The nodes are alloy-trie's.
 
-mod common;
-
+use crate::common::{
+    Random,
+    entries::{Entries, mpt_leaf, random_value},
+    history::{Upper, state_root, upper_root},
+    steps,
+};
 use alloy_primitives::{B256, Bytes, U256};
 use alloy_trie::{HashBuilder, Nibbles, proof::ProofRetainer};
 use cambium_trie::{
     Commitment, EMPTY_ROOT, EntryProof, EntryWrite, LayeredCommit, LayeredEntryProof, LayeredRoots,
     MultiProof, ValueCommitment, layered_root, verify_entries, verify_entry_range,
     verify_entry_update, verify_layered_update,
-};
-use common::{
-    Random,
-    entries::{Entries, mpt_leaf, random_value},
-    history::{Upper, state_root, upper_root},
-    steps,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

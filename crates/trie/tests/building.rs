@@ -1,7 +1,7 @@
 //! Building from leaves and keeping: what is refused, what it costs, and the bytes it has.
 
-mod common;
-
+use crate::common;
+use crate::common::{Random, hashed, steps, trie_of};
 use alloy_primitives::{B256, U256, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
@@ -9,7 +9,6 @@ use cambium_trie::{
     LeafValue, Link, Lookup, NoResolve, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub,
     TrieError, UpdateError, commit,
 };
-use common::{Random, hashed, steps, trie_of};
 
 fn graft(prefix: &Path, leaves: &[(Path, LeafValue)]) -> Result<Link, TrieError> {
     let mut trie = PartialTrie::new(Path::EMPTY);

@@ -1,8 +1,7 @@
 //! Random changes against a state rebuilt from scratch by alloy-trie, after every step, on three
 //! tries at once: a whole one, one whose subtries come and go, and one in 256 shards.
 
-mod common;
-
+use crate::common::{Model, NodeByNode, Random, steps};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountDiff, Path};
@@ -10,7 +9,6 @@ use cambium_trie::{
     LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, Stub, TopLevelsError,
     TrieError, commit, top_levels,
 };
-use common::{Model, NodeByNode, Random, steps};
 
 /// Loads from a whole trie and its model, in one of the ways in which the engine does.
 struct FromWhole<'a> {

@@ -1,18 +1,16 @@
 //! Tries of entries, the leaves of a key-value database: roots equal those of nomt-core and of
 //! alloy-trie, for random keys and for keys that share long prefixes.
 
-mod common;
-
+use crate::common::{
+    Random,
+    entries::{Entries, commitments, expected_root, random_changes, value_of},
+};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountDiff, AccountUpdate, EntryValue, Path};
 use cambium_trie::{
     Blake3, Commitment, Hasher, LeafHasher, LeafValue, Link, Lookup, NodeView, PartialTrie,
     Resolve, SHARDS, Stub, TrieError, commit, top_levels,
-};
-use common::{
-    Random,
-    entries::{Entries, commitments, expected_root, random_changes, value_of},
 };
 
 /// Loads subtries from a copy of the whole trie.

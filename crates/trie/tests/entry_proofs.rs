@@ -1,19 +1,18 @@
 //! Proofs of entries: what they show is what the model has, nomt-core verifies the same claims, and
 //! nothing false is verified.
 
-mod common;
-
+use crate::common;
+use crate::common::{
+    NodeByNode, Random,
+    entries::{Entries, commitments, expected_root, random_changes, random_value, trie_of_entries},
+    root_stub, steps,
+};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue, Path};
 use cambium_trie::{
     Batch, BinaryProof, Commitment, EntryProof, EntryWrite, LeafRange, MultiProof, NoResolve,
     PartialTrie, ValueCommitment, commit, verify_entries, verify_entry_range,
     verify_entry_range_up_to, verify_entry_update,
-};
-use common::{
-    NodeByNode, Random,
-    entries::{Entries, commitments, expected_root, random_changes, random_value, trie_of_entries},
-    root_stub, steps,
 };
 use nomt_core::{
     hasher::{Blake3Hasher, NodeHasher, Sha2Hasher},

@@ -1,14 +1,13 @@
 //! Bytes from strangers: no reader panics, hangs or allocates out of proportion, whatever comes.
 
-mod common;
-
+use crate::common;
+use crate::common::{Random, hashed, steps, trie_of};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{
     AccountProof, MultiProof, NoResolve, PartialTrie, Place, ProofTargets, StorageProof,
     verify_account_proof,
 };
-use common::{Random, hashed, steps, trie_of};
 
 /// Bytes that look like RLP lists of strings now and then.
 fn noise(random: &mut Random) -> Bytes {

@@ -1,8 +1,7 @@
 //! The `layered` commitment against a model of three maps: roots at every block of random chains,
 //! unwinding, and proofs, which nobody can forge.
 
-mod common;
-
+use crate::common::{Model, Random, Slots, account_rlp, steps, storage_root, trie_of};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_trie::{HashBuilder, Nibbles};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
@@ -11,7 +10,6 @@ use cambium_trie::{
     NoResolve, PartialTrie, ProofTargets, UpperReverts, UpperTrie, commit, layered_root,
     net_changes,
 };
-use common::{Model, Random, Slots, account_rlp, steps, storage_root, trie_of};
 use std::collections::BTreeMap;
 
 /// The model of an upper trie.

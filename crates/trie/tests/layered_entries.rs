@@ -1,19 +1,17 @@
 //! Entries under the `layered` commitment against a model of three maps: roots at every commit of
 //! random histories, rollbacks, and proofs of keys, ranges and commits.
 
-mod common;
-
+use crate::common::{
+    Random,
+    history::{History, Upper, coded, committed, put, update, upper_root, verify},
+    steps,
+};
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue, Path, StoredValue};
 use cambium_trie::{
     Alone, Commitment, EMPTY_ROOT, EntryProofError, LayeredCommit, PartialTrie, UpperReverts,
     UpperTrie, ValueCommitment, layered_root, net_changes, verify_entry_range, verify_entry_update,
     verify_layered_update,
-};
-use common::{
-    Random,
-    history::{History, Upper, coded, committed, put, update, upper_root, verify},
-    steps,
 };
 use std::num::NonZeroU64;
 

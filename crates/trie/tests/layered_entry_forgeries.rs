@@ -1,16 +1,14 @@
 //! Proofs of entries under the `layered` commitment that somebody has changed: all of them are refused.
 
-mod common;
-
+use crate::common::{
+    entries::{Entries, mpt_leaf},
+    history::{History, committed, layers, put, update, verify},
+};
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue, Path};
 use cambium_trie::{
     Commitment, EMPTY_ROOT, EntryProof, LayeredCommit, LayeredEntryProof, LayeredRoots, MultiProof,
     encode_leaf, verify_entries, verify_entry_range, verify_layered_update,
-};
-use common::{
-    entries::{Entries, mpt_leaf},
-    history::{History, committed, layers, put, update, verify},
 };
 use std::num::NonZeroU64;
 

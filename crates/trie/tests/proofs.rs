@@ -1,15 +1,13 @@
 //! Proofs: held against alloy-trie's verifier, and mutated in every way.
 
-mod common;
-
+use crate::common::{
+    Hashed, NodeByNode, Random, account_rlp, hashed, root_stub, steps, storage_root, trie_of,
+};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_trie::{Nibbles, proof::verify_proof};
 use cambium_trie::{
     AccountProof, EMPTY_ROOT, MultiProof, MultiProofError, NoResolve, PartialTrie, ProofError,
     ProofFault, ProofTargets, StorageKey, verify_account_proof,
-};
-use common::{
-    Hashed, NodeByNode, Random, account_rlp, hashed, root_stub, steps, storage_root, trie_of,
 };
 
 /// Proofs of every account of a state, and of as many absent ones, each with some slots.

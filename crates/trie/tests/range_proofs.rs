@@ -1,11 +1,10 @@
 //! Proofs of ranges: pages of accounts and slots that add up to the state, and are believed for no other.
 
-mod common;
-
+use crate::common;
+use crate::common::{Hashed, NodeByNode, Random, hashed, root_stub, steps, trie_of};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::Account;
 use cambium_trie::{LeafRange, NoResolve, PartialTrie, ProvedPage, RangeProof, RangeProofError};
-use common::{Hashed, NodeByNode, Random, hashed, root_stub, steps, trie_of};
 use std::num::NonZeroUsize;
 
 const LAST: B256 = B256::repeat_byte(0xff);

@@ -1,11 +1,9 @@
 //! Hashing large levels on several threads gives the same roots as on one, and as alloy-trie.
 
-mod common;
-
+use crate::common::{Model, Random};
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{HashJob, NoResolve, PartialTrie, Spread, commit_with};
-use common::{Model, Random};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A thread for each job but the first, which comes last.

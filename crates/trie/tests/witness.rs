@@ -1,7 +1,7 @@
 //! Witnesses: a block's changes give the same root from the witness alone.
 
-mod common;
-
+use crate::common;
+use crate::common::{Model, NodeByNode, Random, root_stub, steps, trie_of};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
@@ -10,7 +10,6 @@ use cambium_trie::{
     UnfoldError, UpdateError, Witness, WitnessError, WitnessNodes, commit, encode_branch,
     encode_leaf,
 };
-use common::{Model, NodeByNode, Random, root_stub, steps, trie_of};
 
 #[test]
 fn changes_that_cannot_be_applied_have_no_witness() {

@@ -1,6 +1,6 @@
 //! Promises of the index that were broken once.
 
-use crate::world::{LITTLE, World};
+use super::world::{LITTLE, World};
 use alloy_primitives::{B256, U256};
 use cambium_index::{ChainIndex, IndexError, IndexFollower, IndexOptions, LogFilter};
 use cambium_state::{Disk, Fault};

@@ -1,6 +1,6 @@
 //! Receipts and logs of a real chain: stored with their blocks, made afterwards, or refused by name.
 
-use crate::world::LITTLE;
+use super::world::LITTLE;
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::Encodable;

@@ -1,6 +1,6 @@
 //! A database is copied with its history, whatever happens to both meanwhile.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{
     Follower, HistoryCopy, HistoryError, HistoryOptions, WholeNodes, backup_with_history,
 };

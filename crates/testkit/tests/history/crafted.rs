@@ -1,6 +1,6 @@
 //! Files whose checksums are right, and whose content is not: errors, no panics, and no wrong proof.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{History, HistoryError, WholeNodes};
 use cambium_state::{Db, Disk, FaultyDisk};
 use cambium_testkit::{Random, plain::path, say};

@@ -9,7 +9,7 @@ use cambium_testkit::{
 };
 use std::{sync::Arc, thread, time::Duration};
 
-use crate::world::*;
+use super::world::*;
 
 #[test]
 fn a_failed_write_loses_nothing_and_a_crash_at_any_time_nothing_either() {

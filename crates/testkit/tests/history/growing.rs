@@ -1,6 +1,6 @@
 //! A history grows above and below, is merged and pruned, and is read, all at once.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
 use cambium_primitives::BlockNumber;
 use cambium_state::{Db, StateError};

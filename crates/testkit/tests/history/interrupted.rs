@@ -1,6 +1,6 @@
 //! An archive that is far behind the head, and is interrupted on its way there again and again.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{Follower, WholeNodes};
 use cambium_state::Disk;
 use cambium_testkit::say;

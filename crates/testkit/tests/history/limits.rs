@@ -1,6 +1,6 @@
 //! Limits of zero, and huge ones.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{History, HistoryOptions, WholeNodes};
 use cambium_testkit::plain;
 use std::{

@@ -1,6 +1,6 @@
 //! A long chain, with reorganizations, that a follower follows; and the same made afterwards.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{Follower, HistoryOptions, WholeNodes};
 use cambium_testkit::{is_long, say};
 use std::num::NonZeroU32;

@@ -1,6 +1,6 @@
 //! Tries of odd shapes: keys with long common prefixes, tries that vanish and come back.
 
-use crate::world::*;
+use super::world::*;
 use alloy_primitives::{B256, U256};
 use cambium_history::{Follower, HistoryOptions, WholeNodes};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes};

@@ -1,6 +1,6 @@
 //! What `docs/HISTORY.md` promises, and what tries to break it.
 
-use crate::world::*;
+use super::world::*;
 use cambium_history::{
     Follower, History, HistoryError, HistoryOptions, HistoryView, WholeNodes, backup_with_history,
 };

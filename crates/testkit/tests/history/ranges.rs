@@ -1,6 +1,6 @@
 //! What a proof of a range reads, and how often it waits.
 
-use crate::world::*;
+use super::world::*;
 use alloy_primitives::{B256, U256};
 use cambium_history::{History, HistoryOptions, WholeNodes};
 use cambium_primitives::{AccountDiff, AccountUpdate};

@@ -5,7 +5,7 @@ use cambium_state::Disk;
 use cambium_testkit::{plain::path, say};
 use std::{num::NonZeroU64, sync::Arc};
 
-use crate::world::*;
+use super::world::*;
 
 #[test]
 fn any_state_is_as_it_was_whatever_has_happened_since() {

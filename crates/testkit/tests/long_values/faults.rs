@@ -1,6 +1,6 @@
 //! What rot costs in values, files that are gone, and values that are refused.
 
-use crate::database::{Entries, create, key, open, options, overwrite, seal, segments, value_of};
+use super::database::{Entries, create, key, open, options, overwrite, seal, segments, value_of};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue, StoredValue};
 use cambium_state::{Db, Disk, FaultyDisk, StateError};
 use cambium_testkit::plain::wait_until_closed;

@@ -1,6 +1,6 @@
 //! Values of any length beside a model: merges, side branches, unwinds, old views, losses of power.
 
-use crate::database::{
+use super::database::{
     Entries, MODEL_KEEP_BLOCKS, assert_reads, create, key, open, options, root_of, seal, segments,
     value_of,
 };

@@ -1,6 +1,6 @@
 //! What values take on disk, how often they are written, and who reads them meanwhile.
 
-use crate::database::{
+use super::database::{
     Entries, HEAD_BYTES, HEADER_BYTES, KEEP_BLOCKS, assert_reads, create, key, open, options, put,
     seal, segments, value_bytes_on_disk, value_of,
 };

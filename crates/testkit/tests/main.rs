@@ -1,0 +1,50 @@
+//! What the whole engine and the chain promise, against reference models and public fixtures. Suites that measure a process,
+//! or end one, stay programs of their own.
+
+mod interleaving;
+mod small_database;
+
+mod access_lists;
+mod blockchain_tests;
+mod chain_index;
+mod client_proofs;
+mod concurrency;
+mod counters;
+mod damage;
+mod dependency_table;
+mod engine;
+mod entries;
+mod entry_engine;
+mod era1;
+mod every_operation;
+mod executors;
+mod facade;
+mod following;
+mod fuzz_targets;
+mod genesis_roots;
+mod history;
+mod hostile_directories;
+mod imports;
+mod index;
+mod inserted_blocks;
+mod kept_blocks;
+mod layered;
+mod loader;
+mod long_values;
+mod metrics;
+mod module_order;
+mod promises;
+mod promises_after_errors;
+mod promises_blocks;
+mod promises_limits;
+mod promises_lost_blocks;
+mod promises_records;
+mod promises_repairs;
+mod racing_readers;
+mod read_ahead;
+mod readers;
+mod real_chains;
+mod rebuild;
+mod revm_changes;
+mod witnesses;
+mod workloads;
