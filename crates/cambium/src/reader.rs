@@ -112,8 +112,8 @@ impl ChainReader {
     ///
     /// # Errors
     ///
-    /// [`StateError::NoSuchBlock`] above the head, and [`StateError::NotKept`] or
-    /// [`StateError::TooFar`] for a block that neither the log nor a history can restore.
+    /// [`StateError::NoSuchBlock`] above the head, and [`StateError::TooFar`] or one that
+    /// [has left the log](StateError::has_left_log) for a block that neither the log nor a history can restore.
     pub fn state_at(&self, number: BlockNumber) -> Result<HistoryView, HistoryError> {
         let Some(history) = &self.history else {
             return Ok(self.db.view_at(number)?.into());
@@ -126,7 +126,7 @@ impl ChainReader {
         }
         match self.db.view_at(number) {
             Ok(view) => Ok(view.into()),
-            Err(error @ (StateError::NotKept { .. } | StateError::TooFar { .. })) => {
+            Err(error) if error.has_left_log() || matches!(error, StateError::TooFar { .. }) => {
                 match history.view_at(&self.db, number) {
                     Err(HistoryError::NotKept { .. }) => Err(error.into()),
                     view => view,

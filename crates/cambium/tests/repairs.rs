@@ -2,7 +2,8 @@
 
 use crate::support;
 use crate::support::{Fixture, Run, copy_dir, number};
-use std::{fs, path::Path};
+use serde_json::Value;
+use std::{fs, os::unix::fs::FileExt, path::Path};
 
 fn repair(db: &Path, option: &str) -> Run {
     let mut args = vec!["db", "repair", "--json", "-d", db.to_str().unwrap()];
@@ -16,6 +17,232 @@ fn flip(log: &Path, part: usize) {
     let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     bytes[written / part] ^= 1;
     fs::write(log, bytes).unwrap();
+}
+
+/// Flips a bit in the record of a canonical block in the first file of the log. The block index has its place.
+fn flip_record(db: &Path, number: u64) {
+    let index = fs::read(db.join("blocks.idx")).unwrap();
+    let entry = 48 + 48 * number as usize;
+    let place = u32::from_le_bytes(index[entry + 32..entry + 36].try_into().unwrap());
+    let log = db.join("log/00000001.log");
+    let log = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(log)
+        .unwrap();
+    let (at, mut byte) = (u64::from(place) + 200, [0]);
+    log.read_exact_at(&mut byte, at).unwrap();
+    log.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
+fn snapshot(db: &Path) -> u64 {
+    let stats = cambium!("db", "stats", "--json", "-d", db).done().json();
+    number(&stats["snapshot_number"])
+}
+
+/// Repairs a database until nothing is damaged, and returns the last report.
+#[track_caller]
+fn repair_fully(db: &Path) -> Value {
+    assert_eq!(repair(db, "").code, 4);
+    let again = repair(db, "");
+    assert_eq!(again.code, 4, "{}{}", again.stdout, again.stderr);
+    let report = again.json();
+    assert_eq!(
+        (&report["sound"], &report["whole"]),
+        (&true.into(), &false.into())
+    );
+    report
+}
+
+/// The head has moved below the snapshot, and a record by which it did is lost.
+#[test]
+fn a_database_that_can_not_follow_its_head_down_opens_where_it_was() {
+    let fixture = Fixture::generate(300, 60, 20);
+    let whole = fixture.path("whole");
+    fixture.import_new(&whole, "--memory 1M").done();
+    let snapshot = snapshot(&whole);
+    let to = snapshot - 5;
+    cambium!("unwind", "--to", to.to_string(), "-d", &whole).done();
+    for lost in to - 1..=snapshot {
+        let db = fixture.path("db");
+        copy_dir(&whole, &db);
+        flip_record(&db, lost);
+        let report = repair_fully(&db);
+        let expected = if lost < to { to } else { 60 };
+        assert_eq!(
+            number(&report["head_number"]),
+            expected,
+            "block {lost} is lost"
+        );
+        assert_eq!(report["lost_history"][0][0], support::quantity(lost));
+        cambium!("unwind", "--to", (to - 1).to_string(), "-d", &db)
+            .fails(4, &["has lost the record"]);
+        fixture.import(&fixture.chain()).done();
+        assert_eq!(fixture.head(), 60, "block {lost} is lost");
+        fs::remove_dir_all(&db).unwrap();
+    }
+}
+
+/// The newest blocks are lost, and nothing is behind them that waits for them.
+#[test]
+fn lost_blocks_at_the_end_are_told_until_others_follow() {
+    let fixture = Fixture::generate(300, 60, 20);
+    let db = fixture.db();
+    fixture.import(&fixture.chain()).done();
+    let path = db.join("log/00000001.log");
+    let mut log = fs::read(&path).unwrap();
+    let end = log.iter().rposition(|byte| *byte != 0).unwrap();
+    log[end - 20_000..end - 60].fill(0);
+    fs::write(path, log).unwrap();
+    let report = repair_fully(&db);
+    let head = number(&report["head_number"]);
+    assert!(head < 60, "{report}");
+    assert_eq!(report["import_from"], support::quantity(head + 1));
+    fixture.import(&fixture.chain()).done();
+    assert_eq!(fixture.head(), 60);
+    assert_eq!(repair(&db, "").done().json()["whole"], true);
+}
+
+/// The block index is made again from a log that lacks a record.
+#[test]
+fn a_lost_record_is_told_when_the_block_index_is_lost_as_well() {
+    let fixture = Fixture::generate(100, 200, 2);
+    let db = fixture.db();
+    fixture.import_new(&db, "--memory 1M").done();
+    flip_record(&db, 15);
+    let lost = repair_fully(&db)["lost_history"].clone();
+    fs::remove_file(db.join("blocks.idx")).unwrap();
+    let report = repair_fully(&db);
+    assert_eq!(report["lost_history"], lost);
+    cambium!("block", "15", "-d", &db).fails(4, &["has lost the record"]);
+    for number in ["14", "16"] {
+        cambium!("block", number, "-d", &db).done();
+    }
+}
+
+/// Indexes and histories that are begun after a record was lost begin after it, and those that have the block have it
+/// still.
+#[test]
+fn indexes_and_histories_go_on_without_a_lost_record() {
+    let fixture = Fixture::generate(200, 80, 10);
+    let address = "0xc01bBA5E00000000000000000000000000000000";
+    for (mode, lost) in [("archive", 30), ("flat", 30), ("archive", 70), ("flat", 70)] {
+        let db = fixture.db();
+        let options = format!("--memory 1M --index --history {mode}");
+        fixture.import_new(&db, &options).done();
+        let get = |block: &str| cambium!("get", address, "--block", block, "-d", &db, "--json");
+        let before = get("30").done().json();
+        flip_record(&db, lost);
+        repair(&db, "").fails(4, &[]);
+        assert_eq!(get("30").done().json()["balance"], before["balance"]);
+        cambium!("get", address, "-d", &db).done();
+        cambium!(
+            "db",
+            "dump",
+            fixture.path("dump"),
+            "--block",
+            "30",
+            "--force",
+            "-d",
+            &db
+        )
+        .done();
+        for what in ["index", "history"] {
+            cambium!(what, "build", "-d", &db).done();
+        }
+        // As they are begun anew.
+        if lost == 30 {
+            for what in ["index", "history"] {
+                fs::remove_dir_all(db.join(what)).unwrap();
+            }
+            cambium!("index", "build", "-d", &db).done();
+            cambium!("history", "build", "--history", mode, "-d", &db).done();
+            let checked = cambium!("db", "check", "--history", "--json", "-d", &db)
+                .done()
+                .json();
+            assert_eq!(checked["first_number"], support::quantity(30), "{mode}");
+            assert_eq!(checked["last_number"], support::quantity(80), "{mode}");
+            cambium!("index", "check", "-d", &db).done();
+            assert_eq!(get("30").done().json()["balance"], before["balance"]);
+        }
+        fs::remove_dir_all(&db).unwrap();
+    }
+}
+
+/// What was indexed and kept up to the head goes on with the chain when the head's record is lost.
+#[test]
+fn followers_go_on_above_a_lost_head() {
+    let fixture = Fixture::generate(200, 80, 10);
+    let (whole, rest) = (fixture.path("whole"), fixture.path("rest.rlp"));
+    fixture.import_new(&whole, "").done();
+    for mode in ["archive", "flat"] {
+        let db = fixture.path(mode);
+        let options = format!("--memory 1M --index --history {mode}");
+        fixture.import_new(&db, &options).done();
+        let head = snapshot(&db).to_string();
+        cambium!("unwind", "--to", &head, "-d", &db).done();
+        flip_record(&db, head.parse().unwrap());
+        let report = repair_fully(&db);
+        assert_eq!(report["head_lost"], true, "{report}");
+        assert_eq!(report["import_from"], report["head_number"]);
+        cambium!("export", "--force", &rest, head, "80", "-d", &whole).done();
+        cambium!("import", "-d", &db, &rest).done();
+        let checked = cambium!("db", "check", "--history", "--json", "-d", &db).done();
+        assert_eq!(
+            checked.json()["last_number"],
+            support::quantity(80),
+            "{mode}"
+        );
+        cambium!("index", "check", "-d", &db).done();
+    }
+}
+
+/// Under `layered`, a root needs the records of up to two intervals.
+#[test]
+fn a_layered_database_that_can_not_go_on_says_so() {
+    let options = ["--commitment", "layered", "--merge-interval", "7"];
+    let fixture = Fixture::generate_with(200, 60, 10, &options);
+    let whole = fixture.path("whole");
+    cambium!(
+        "init",
+        "--genesis",
+        fixture.genesis(),
+        "--commitment",
+        "layered",
+        "--merge-interval",
+        "7",
+        "-d",
+        &whole
+    )
+    .done();
+    cambium!("import", "--memory", "1M", "-d", &whole, fixture.chain()).done();
+    for (lost, is_needed) in [(20, false), (52, true)] {
+        let db = fixture.path("db");
+        copy_dir(&whole, &db);
+        flip_record(&db, lost);
+        repair(&db, "").fails(4, &[]);
+        let again = cambium!("db", "repair", "-d", &db);
+        assert_eq!(again.code, 4);
+        let words = "no block can be added";
+        assert_eq!(again.stdout.contains(words), is_needed, "{}", again.stdout);
+        fs::remove_dir_all(&db).unwrap();
+    }
+}
+
+/// Log messages to a reader that has gone end nothing.
+#[test]
+fn a_closed_standard_error_ends_no_command() {
+    let fixture = Fixture::generate(100, 20, 5);
+    let db = fixture.db();
+    fixture.import(&fixture.chain()).done();
+    let script = "exec 2> >(exec true); sleep 0.2; exec \"$0\" \"$@\"";
+    let program = support::program().get_program().to_owned();
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", script]).arg(program);
+    command
+        .args(["--log", "debug", "db", "check", "-d"])
+        .arg(&db);
+    assert_eq!(Run::of(command.output().unwrap()).code, 0);
 }
 
 /// Blocks that a repair could not bring back are still to be imported when it is asked again.

@@ -23,6 +23,9 @@ pub(crate) const SPEC: &str = "chain_spec";
 /// Number of recent blocks kept in memory for validation: more than it looks back.
 const RECENT_BLOCKS: usize = 64;
 
+/// Blocks below one whose record is lost that are looked at for the total difficulty.
+const SEARCHED_BELOW: u64 = 1024;
+
 /// Default of [`Chain::with_read_ahead`]: at this depth devices have reached most of their rate.
 pub const READ_AHEAD_DEFAULT: usize = 128;
 /// Most blocks that are executed at once.
@@ -368,8 +371,11 @@ impl Chain {
     }
 
     /// Remembers what the children of a block need, whose record is lost: that can be told again by those who have the
-    /// block. The database has its hash. Nothing is remembered of a block before the merge whose total difficulty is
-    /// not known.
+    /// block. The database has its hash. Nothing is remembered of a block whose total difficulty is not known.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::TotalDifficultyLost`] if that is the head, and those of decoding the block.
     pub(crate) fn recall(&self, id: BlockId, raw: &RawBlock) -> Result<(), ChainError> {
         if !matches!(self.known(id), Err(error) if error.is_lost_record()) {
             return Ok(());
@@ -377,18 +383,34 @@ impl Chain {
         let block = raw.decode()?;
         let header = &block.header;
         let parent = BlockId::new(id.number.saturating_sub(1), header.parent_hash);
-        let before = match self.known(parent) {
-            Ok(Some(parent)) => parent.total_difficulty,
-            _ if header.difficulty.is_zero() => {
-                self.spec.terminal_total_difficulty.unwrap_or_default()
-            }
-            _ => return Ok(()),
+        let of_parent = match self.known(parent) {
+            Ok(Some(parent)) => Some(parent.total_difficulty),
+            _ if header.difficulty.is_zero() => self.final_total_difficulty(id),
+            _ => None,
+        };
+        let Some(before) = of_parent else {
+            return match id == self.db.head() {
+                true => Err(ChainError::TotalDifficultyLost(id)),
+                false => Ok(()),
+            };
         };
         if calculate_ommers_root(&block.body.ommers) == header.ommers_hash {
             let total_difficulty = before.saturating_add(header.difficulty);
             self.remember(id.hash, KnownBlock::new(&block, total_difficulty));
         }
         Ok(())
+    }
+
+    /// The total difficulty of the blocks after the merge, from the newest one of them below `id` whose record is there.
+    fn final_total_difficulty(&self, id: BlockId) -> Option<U256> {
+        let lowest = id.number.saturating_sub(SEARCHED_BELOW).max(1);
+        let below = (lowest..id.number).rev();
+        let known = below.filter_map(|number| {
+            let id = self.db.block_id(number).ok().flatten()?;
+            self.known(id).ok().flatten()
+        });
+        let mut after = known.filter(|known| known.header.difficulty.is_zero());
+        after.next().map(|known| known.total_difficulty)
     }
 
     pub(crate) fn remember(&self, hash: B256, known: KnownBlock) {

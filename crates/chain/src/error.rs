@@ -115,6 +115,12 @@ pub enum ChainError {
          that its header is known again. If it is the first block, `cambium import --genesis FILE` tells it"
     )]
     HeadLost(BlockId),
+    /// The head's record is lost with those of the blocks below it, so that its total difficulty is not known.
+    #[error(
+        "the record of block {0}, the head, is lost, and its total difficulty with those below it: import the chain from \
+         its first block on, with `cambium import --genesis FILE`"
+    )]
+    TotalDifficultyLost(BlockId),
     /// The block is the first of the database, which is made and not executed: it has no witness.
     #[error(
         "block {0} is the first of the database, which is made and not executed: it has no witness, and \
@@ -135,7 +141,7 @@ impl ChainError {
     /// Whether a block's record in the log can't be read.
     pub(crate) fn is_lost_record(&self) -> bool {
         match self {
-            Self::HeadLost(_) => true,
+            Self::HeadLost(_) | Self::TotalDifficultyLost(_) => true,
             Self::State(error) => error.is_damage(),
             _ => false,
         }

@@ -291,7 +291,8 @@ impl Chain {
         let header = genesis.header(&genesis.spec(root)?, root);
         let hash = header.hash_slow();
         self.check_genesis(hash)?;
-        if self.is_head_lost()? && self.db().head().hash == hash {
+        let known = self.known(self.db().genesis());
+        if matches!(known, Err(error) if error.is_lost_record()) {
             let known = KnownBlock {
                 header: header.clone(),
                 total_difficulty: header.difficulty,

@@ -400,10 +400,11 @@ impl Chain {
 
 /// Whether the error says that a state can't be read any more, rather than that reading it failed.
 const fn is_not_there(error: &StateError) -> bool {
-    matches!(
+    let is_unknown = matches!(
         error,
-        StateError::NotKept { .. } | StateError::TooFar { .. } | StateError::UnknownBlock(_)
-    )
+        StateError::TooFar { .. } | StateError::UnknownBlock(_)
+    );
+    is_unknown || error.has_left_log()
 }
 
 /// Whether a block may have a log that passes, by the bloom in its header.

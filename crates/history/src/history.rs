@@ -595,12 +595,12 @@ fn next_block(
         return Ok(None);
     }
     db.committed_block(upto.number + 1)
-        .map_err(|error| match error {
-            StateError::NotKept { .. } => HistoryError::Gap {
+        .map_err(|error| match error.has_left_log() {
+            true => HistoryError::Gap {
                 upto,
                 cause: error.to_string(),
             },
-            error => error.into(),
+            false => error.into(),
         })
 }
 

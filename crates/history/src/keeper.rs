@@ -21,7 +21,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{CommittedBlock, Db, Followers, StateError, follower_bytes};
+use cambium_state::{CommittedBlock, Db, Followers, follower_bytes};
 use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -571,7 +571,7 @@ pub(crate) fn canonical_ancestor(db: &Db, id: BlockId) -> Result<Option<BlockId>
     let mut at = id;
     while db.block_id(at.number)? != Some(at) {
         let meta = match db.block_by_id(at) {
-            Err(StateError::NotKept { .. }) => None,
+            Err(error) if error.has_left_log() => None,
             meta => meta?,
         };
         let (Some(meta), Some(number)) = (meta, at.number.checked_sub(1)) else {

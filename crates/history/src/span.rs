@@ -14,7 +14,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::{CommittedBlock, Db, StateError};
+use cambium_state::{CommittedBlock, Db};
 use cambium_trie::{EMPTY_ROOT, NodeRef, PartialTrie, Stub};
 use std::{panic::resume_unwind, sync::Arc, thread};
 
@@ -226,19 +226,19 @@ impl<'a> Span<'a> {
     fn block(&self, number: BlockNumber) -> Result<Option<CommittedBlock>, HistoryError> {
         self.db
             .committed_block(number)
-            .map_err(|error| match error {
-                StateError::NotKept { .. } => HistoryError::LogEnds {
+            .map_err(|error| match error.has_left_log() {
+                true => HistoryError::LogEnds {
                     number,
                     cause: error.to_string(),
                 },
-                error => error.into(),
+                false => error.into(),
             })
     }
 
     /// The state root of a block, if the log has it.
     fn root_of(&self, id: BlockId) -> Result<Option<B256>, HistoryError> {
         match self.db.block(id.number) {
-            Err(StateError::NotKept { .. }) => Ok(None),
+            Err(error) if error.has_left_log() => Ok(None),
             meta => Ok(meta?
                 .filter(|meta| meta.id == id)
                 .map(|meta| meta.state_root)),

@@ -152,6 +152,7 @@ impl Keeper {
                 })
             }
             Err(StateError::NotKept { oldest }) => Ok(Next::Gap(oldest.max(number + 1))),
+            Err(error) if error.is_lost_record() => Ok(Next::Gap(after_lost(db, number)?)),
             Err(error) => Err(error.into()),
         }
     }
@@ -265,6 +266,18 @@ impl Keeper {
         drop(kept);
         self.place_filters();
         Ok(())
+    }
+}
+
+/// The first block after `lost` that the log has, or has not yet.
+fn after_lost(db: &Db, lost: BlockNumber) -> Result<BlockNumber, StateError> {
+    let mut number = lost;
+    loop {
+        number += 1;
+        match db.block(number) {
+            Err(error) if error.is_lost_record() => {}
+            found => return found.map(|_| number),
+        }
     }
 }
 

@@ -39,6 +39,18 @@ pub enum StoreError {
         what: String,
     },
 
+    /// A record of the block log that a repair has cut out.
+    #[error(
+        "{file} has lost the record that was at byte {offset}: it was damaged, and a repair has cut it out. \
+         Only a backup, or an import of the chain into a new directory, has it again"
+    )]
+    LostRecord {
+        /// The log file's path for display.
+        file: String,
+        /// Where the record was in the file, in bytes.
+        offset: u64,
+    },
+
     /// An earlier write or sync of this component failed. Unsynced data may be lost, so it refuses
     /// to write.
     #[error(
@@ -208,7 +220,7 @@ impl StoreError {
     /// unreadable. A retry does not help then, and the damaged file can be set aside.
     pub fn is_corruption(&self) -> bool {
         match self {
-            Self::Corrupt { .. } | Self::CorruptLog { .. } => true,
+            Self::Corrupt { .. } | Self::CorruptLog { .. } | Self::LostRecord { .. } => true,
             // The file is missing, or shorter than the data that is expected in it.
             Self::Disk(error) => error.is_not_found() || error.is_end_of_file(),
             _ => false,

@@ -447,7 +447,6 @@ fn findings(report: &RepairReport) -> String {
         format!("  {}\n    {mark}: {}", finding.damage, finding.remedy)
     });
     let mut lines: Vec<_> = lines.collect();
-    let next = report.head.number + 1;
     lines.push(match &report.missing {
         Some(missing) => format!(
             "The head is block {}. Import blocks {} to {} again: later blocks are still stored, and \
@@ -456,17 +455,19 @@ fn findings(report: &RepairReport) -> String {
             missing.start(),
             missing.end()
         ),
-        None if report.lost_blocks => format!(
-            "The head is block {}. Import the chain again from block {next} on: blocks that are \
-             still stored are skipped.",
-            report.head
-        ),
-        None => format!("The head is block {}.", report.head),
+        None => match report.import_from() {
+            Some(next) => format!(
+                "The head is block {}. Import the chain again from block {next} on: blocks that are \
+                 still stored are skipped.",
+                report.head
+            ),
+            None => format!("The head is block {}.", report.head),
+        },
     });
     if report.is_head_lost() {
         lines.push(
-            "The head's own record is lost, and nothing can be built on it until its block is given again: begin the \
-             import with it, or with a block below. Of the first block the genesis file tells as much: \
+            "The head's own record is lost, and nothing can be built on it until its block is given again, by the same \
+             import as the block after it. A block below it does as well, and the genesis file for the first one: \
              `cambium import --genesis FILE`."
                 .to_owned(),
         );
@@ -525,10 +526,8 @@ fn repaired(report: &RepairReport) -> Report {
         "findings": found.collect::<Vec<_>>(),
         "head_number": quantity(report.head.number),
         "head_hash": report.head.hash,
-        "import_from": report.lost_blocks.then(|| {
-            let missing = report.missing.as_ref().map(RangeInclusive::start);
-            quantity(missing.copied().unwrap_or(report.head.number + 1))
-        }),
+        "import_from": report.import_from().map(quantity),
+        "head_lost": report.is_head_lost(),
         "missing": report.missing.as_ref().map(range),
         "lost_history": report.lost_history.iter().map(range).collect::<Vec<_>>(),
         "copies": report.copies,

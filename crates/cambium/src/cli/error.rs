@@ -393,7 +393,9 @@ fn chain_exit(error: &ChainError) -> Exit {
             Exit::CouldNotBeDone
         }
         ChainError::Block { .. } | ChainError::NotABlock(_) => Exit::InvalidBlock,
-        ChainError::Unreadable { .. } | ChainError::HeadLost(_) => Exit::Damaged,
+        ChainError::Unreadable { .. }
+        | ChainError::HeadLost(_)
+        | ChainError::TotalDifficultyLost(_) => Exit::Damaged,
         ChainError::State(error) => state_exit(error),
         ChainError::History(error) => history_exit(error),
         ChainError::Index(error) => match **error {

@@ -114,7 +114,10 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
             // Nodes are made from the newest block to the oldest.
             let first = match nodes {
                 Some(_) => db.head().number,
-                None => args.from.unwrap_or(db.stats()?.kept_from),
+                None => match args.from {
+                    Some(from) => from,
+                    None => db.readable_from()?,
+                },
             };
             History::create(disk, &db, first, nodes, options)?
         }
@@ -184,7 +187,10 @@ fn catch_up(history: &History, db: &Db, out: &Output) -> Result<BlockId, Failure
 /// Adds older blocks, down to that above `from`, or as far as the log goes.
 fn extend_down(history: &History, db: &Db, from: Option<u64>, out: &Output) -> Result<(), Failure> {
     let first = history.blocks().0.number;
-    let to = from.unwrap_or(db.stats()?.kept_from);
+    let to = match from {
+        Some(from) => from,
+        None => db.readable_from()?,
+    };
     let bar = out.bar(
         first.saturating_sub(to),
         "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
@@ -326,7 +332,7 @@ pub(crate) fn proving_view(
     }
 }
 
-/// The state root of a view's block; `None` if the block has left the log.
+/// The state root of a view's block; `None` if the log has the block no more.
 pub(crate) fn state_root(db: &Db, view: &HistoryView) -> Result<Option<B256>, Failure> {
     let block = view.block();
     if matches!(db.block_id(block.number), Ok(own) if own != Some(block)) {
@@ -334,7 +340,7 @@ pub(crate) fn state_root(db: &Db, view: &HistoryView) -> Result<Option<B256>, Fa
         return Ok(db.block_by_id(block)?.map(|block| block.state_root));
     }
     match db.block(block.number) {
-        Err(StateError::NotKept { .. }) => Ok(None),
+        Err(error) if error.has_left_log() => Ok(None),
         block => Ok(block?.map(|block| block.state_root)),
     }
 }

@@ -142,6 +142,8 @@ fn log_to_standard_error(levels: &str) {
         .with_env_filter(EnvFilter::new(levels))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
+        // It would report a pipe that is closed to that pipe, and panic.
+        .log_internal_errors(false)
         .init();
 }
 

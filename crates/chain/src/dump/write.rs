@@ -70,7 +70,7 @@ impl Chain {
         let block = self.db().block_by_id(view.block());
         let block = match block {
             Ok(meta) => meta.map(StoredBlock::read).transpose()?,
-            Err(cambium_state::StateError::NotKept { .. }) => None,
+            Err(error) if error.has_left_log() => None,
             Err(error) => return Err(error.into()),
         };
         let names = Names::of(self, requires_preimages)?;

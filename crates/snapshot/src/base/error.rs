@@ -306,6 +306,16 @@ impl StateError {
         }
     }
 
+    /// Whether a record of the block log that is needed is one that a repair has cut out.
+    pub const fn is_lost_record(&self) -> bool {
+        matches!(self, Self::Store(StoreError::LostRecord { .. }))
+    }
+
+    /// Whether the block log has no such block any more: it is not kept, or a repair has cut its record out.
+    pub const fn has_left_log(&self) -> bool {
+        matches!(self, Self::NotKept { .. }) || self.is_lost_record()
+    }
+
     /// Whether the error reports missing or corrupt data on disk, which trying again can't fix.
     pub fn is_damage(&self) -> bool {
         match self {

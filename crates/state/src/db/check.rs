@@ -10,7 +10,7 @@
 
 use crate::{db::handle::Db, values::LongValues};
 use alloy_primitives::B256;
-use cambium_primitives::{EntryValue, StoredValue};
+use cambium_primitives::{BlockId, EntryValue, StoredValue};
 use cambium_snapshot::{CheckProgress, CheckReport, StateError, check_codes, check_state};
 use std::ops::ControlFlow;
 
@@ -160,13 +160,9 @@ impl Db {
         let Some(entry) = entry.map_err(|error| error.to_string())? else {
             return Err(format!("block {number} is not in the block index"));
         };
-        let record = self.inner.journal.record_at(entry.position);
-        let record = record.map_err(|error| error.to_string())?;
-        if record.meta.id.number != number || record.meta.id.hash != entry.hash {
-            return Err(format!(
-                "the block index has another block {number} than the log"
-            ));
-        }
+        let id = BlockId::new(number, entry.hash);
+        let record = self.inner.journal.record_of(id, entry.position);
+        let record = record.map_err(|error| format!("block {number}: {error}"))?;
         if parent.is_some_and(|parent| parent != record.meta.parent) {
             return Err(format!(
                 "block {number} does not follow the block before it"

@@ -213,9 +213,11 @@ impl Db {
     /// [`StateError::NotKept`] if the block has left the log.
     pub fn block(&self, number: BlockNumber) -> Result<Option<BlockMeta>, StateError> {
         let entry = self.inner.journal.blocks.canonical(number)?;
-        entry
-            .map(|entry| self.inner.journal.meta_at(entry.position))
-            .transpose()
+        let meta = entry.map(|entry| {
+            let id = BlockId::new(number, entry.hash);
+            self.inner.journal.meta_of(id, entry.position)
+        });
+        meta.transpose()
     }
 
     /// A committed block, if it can be built upon: see [`Db::has`].
@@ -227,7 +229,7 @@ impl Db {
     pub fn block_by_id(&self, id: BlockId) -> Result<Option<BlockMeta>, StateError> {
         let position = self.inner.journal.blocks.position_of(id)?;
         position
-            .map(|position| self.inner.journal.meta_at(position))
+            .map(|position| self.inner.journal.meta_of(id, position))
             .transpose()
     }
 
@@ -243,7 +245,8 @@ impl Db {
         let Some(entry) = self.inner.journal.blocks.canonical(number)? else {
             return Ok(None);
         };
-        let record = self.inner.journal.record_at(entry.position)?;
+        let id = BlockId::new(number, entry.hash);
+        let record = self.inner.journal.record_of(id, entry.position)?;
         Ok(Some((record.changes, record.reverts)))
     }
 
@@ -259,12 +262,38 @@ impl Db {
         let Some(entry) = self.inner.journal.blocks.canonical(number)? else {
             return Ok(None);
         };
-        let record = self.inner.journal.record_at(entry.position)?;
+        let id = BlockId::new(number, entry.hash);
+        let record = self.inner.journal.record_of(id, entry.position)?;
         Ok(Some(CommittedBlock {
             meta: record.meta,
             changes: record.changes,
             reverts: record.reverts,
         }))
+    }
+
+    /// The oldest canonical block above which the log has all blocks: none has left it, and of none has a repair cut
+    /// the record out. It looks at the record of each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::block_id`].
+    pub fn readable_from(&self) -> Result<BlockNumber, StateError> {
+        let journal = &self.inner.journal;
+        let lowest = journal.kept().number.max(journal.genesis.number);
+        let mut number = self.head().number;
+        while number > lowest {
+            let entry = match journal.blocks.canonical(number) {
+                Err(error) if error.has_left_log() => break,
+                entry => entry?,
+            };
+            if let Some(entry) = entry
+                && !journal.log.has_record(entry.position)?
+            {
+                break;
+            }
+            number -= 1;
+        }
+        Ok(number)
     }
 
     /// Whether a block is canonical. One so old that the database does not know its hash any more is.

@@ -17,11 +17,11 @@ use crate::{
         records::{BlockRecord, KIND_BLOCK, KIND_HEAD, decode_new_head, describe},
     },
 };
-use alloy_primitives::keccak256;
+use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, Record, StoreError};
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 /// Most notes about skipped records. Further ones are counted in one note.
 const NOTES_MAX: usize = 20;
@@ -33,6 +33,8 @@ pub(crate) struct Replay<'a> {
     recovery: Recovery,
     /// Number of skipped records.
     skipped: usize,
+    /// Blocks that were the head in the log, and whose state can't be restored.
+    unreachable: HashSet<B256>,
     /// Whether a reader goes on from where it was. It has freed branches meanwhile, so a block that it does not know
     /// is no damage: opening again finds it.
     goes_on: bool,
@@ -49,6 +51,7 @@ impl<'a> Replay<'a> {
                 ..Recovery::default()
             },
             skipped: 0,
+            unreachable: HashSet::new(),
             goes_on: false,
         }
     }
@@ -63,7 +66,7 @@ impl<'a> Replay<'a> {
 
     /// Makes `head`, which the checkpoint names, the head. Replay continues from `from`.
     pub(crate) fn start(&mut self, head: BlockId, from: LogPosition) -> Result<(), StateError> {
-        self.follow(head, from)
+        self.follow(head, from).map(|_| ())
     }
 
     /// Replays the records from `from` on into layers.
@@ -171,7 +174,15 @@ impl<'a> Replay<'a> {
             }
         }
         match block.head {
-            true => self.follow(id, position),
+            true if self.unreachable.contains(&parent) => {
+                self.unreachable.insert(id.hash);
+                self.skip(
+                    position,
+                    &format!("the state of block {id} can't be restored"),
+                );
+                Ok(())
+            }
+            true => self.follow(id, position).map(|_| ()),
             false => Ok(()),
         }
     }
@@ -206,7 +217,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Applies a record that moves the head. Returns false if its block is not there.
+    /// Applies a record that moves the head. Returns false if its block, or the state of it, is not there.
     fn head(&mut self, position: LogPosition, head: BlockId) -> Result<bool, StateError> {
         if self.inner.journal.blocks.position_of(head)?.is_none() {
             self.refuse_unknown(position)?;
@@ -216,14 +227,14 @@ impl<'a> Replay<'a> {
             );
             return Ok(false);
         }
-        self.follow(head, position)?;
-        Ok(true)
+        self.follow(head, position)
     }
 
-    /// Makes a block the head, as the record at `position` says.
-    fn follow(&mut self, head: BlockId, position: LogPosition) -> Result<(), StateError> {
+    /// Makes a block the head, as the record at `position` says. Returns false if its state can't be restored, since a
+    /// record on the way was lost: the head stays the newest one that is there.
+    fn follow(&mut self, head: BlockId, position: LogPosition) -> Result<bool, StateError> {
         let inner = self.inner;
-        match inner.layer_of(head) {
+        let followed = match inner.layer_of(head) {
             Ok(_) => inner.follow_head(head),
             // Only the writer merges on the way; a reader can't.
             Err(error @ StateError::TooFar { .. }) if inner.journal.is_read_only() => Err(error),
@@ -234,6 +245,20 @@ impl<'a> Replay<'a> {
                 inner.descend_to(head)
             }
             Err(error) => Err(error),
+        };
+        match followed {
+            Err(error) if error.is_lost_record() => {
+                *inner.journal.target_head.lock() = None;
+                self.unreachable.insert(head.hash);
+                self.skip(
+                    position,
+                    &format!(
+                        "it makes block {head} the head, whose state can't be restored: {error}"
+                    ),
+                );
+                Ok(false)
+            }
+            followed => followed.map(|()| true),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     db::handle::{CommittedBlock, Db},
     log::following::{FollowTo, NextStep},
 };
-use cambium_primitives::{BlockId, DecodeError};
+use cambium_primitives::BlockId;
 use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, StoreError};
 use std::{
@@ -289,17 +289,8 @@ impl Subscription {
     }
 
     fn read(&self, id: BlockId, position: LogPosition) -> Result<CommittedBlock, StateError> {
-        let record = self.db.inner.journal.record_at(position);
+        let record = self.db.inner.journal.record_of(id, position);
         let record = record.map_err(|error| self.explain(error))?;
-        if record.meta.id != id {
-            return Err(StateError::Damaged {
-                what: format!("the position of block {id} in the block log"),
-                source: DecodeError {
-                    what: "another block's record is there",
-                    offset: 0,
-                },
-            });
-        }
         Ok(CommittedBlock {
             meta: record.meta,
             changes: record.changes,

@@ -241,7 +241,10 @@ impl<'a> IndexRebuild<'a> {
                 break next.number + 1;
             }
             let Some((head, position)) = self.remembered.get(&next.hash) else {
-                // Its record was lost, or it is too far back: the entries below it stay.
+                // Its record was lost, or it is too far back: the entries below it stay. Its child knows its hash.
+                if let (None, Some((_, above))) = (entry, new.last()) {
+                    new.push((next, before(*above)));
+                }
                 break next.number;
             };
             if head.id != next {
@@ -262,5 +265,13 @@ impl<'a> IndexRebuild<'a> {
         }
         self.tip = Some(tip);
         Ok(())
+    }
+}
+
+/// A position at which no record begins, before the one at `position`.
+const fn before(position: LogPosition) -> LogPosition {
+    LogPosition {
+        offset: position.offset.saturating_sub(8),
+        ..position
     }
 }

@@ -8,7 +8,7 @@ use super::{
     records::{BlockMeta, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, describe},
 };
 use crate::{layered::intervals::Intervals, options::Options};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::{BlockId, BlockNumber, DecodeError};
 use cambium_snapshot::{StateError, retry_transient};
 use cambium_store::{
     BlockLog, Checkpoint, LogPosition, Manifest, Record, RemovedLogFile, StoreError,
@@ -118,22 +118,35 @@ impl Journal {
         })
     }
 
-    /// Reads the block whose record is at `position`.
-    pub(crate) fn record_at(&self, position: LogPosition) -> Result<BlockRecord, StateError> {
+    /// Reads the block `id`, whose record is at `position`. If another block's is there, a repair has cut off the log
+    /// before it, and the log has grown again.
+    pub(crate) fn record_of(
+        &self,
+        id: BlockId,
+        position: LogPosition,
+    ) -> Result<BlockRecord, StateError> {
         let record = self.read_log(position)?;
-        BlockRecord::decode(&record.payload).map_err(|source| StateError::Damaged {
-            what: describe(position),
-            source,
-        })
+        let decoded = BlockRecord::decode(&record.payload);
+        let record = decoded.map_err(|source| damaged(position, source))?;
+        match record.meta.id == id {
+            true => Ok(record),
+            false => Err(self.log.lost(position).into()),
+        }
     }
 
-    /// Reads the block at `position` without its changes.
-    pub(crate) fn meta_at(&self, position: LogPosition) -> Result<BlockMeta, StateError> {
+    /// As [`Journal::record_of`], without the changes.
+    pub(crate) fn meta_of(
+        &self,
+        id: BlockId,
+        position: LogPosition,
+    ) -> Result<BlockMeta, StateError> {
         let record = self.read_log(position)?;
-        BlockRecord::decode_meta(&record.payload).map_err(|source| StateError::Damaged {
-            what: describe(position),
-            source,
-        })
+        let decoded = BlockRecord::decode_meta(&record.payload);
+        let meta = decoded.map_err(|source| damaged(position, source))?;
+        match meta.id == id {
+            true => Ok(meta),
+            false => Err(self.log.lost(position).into()),
+        }
     }
 
     /// From where on blocks are kept, once the checkpoint that is being written is durable.
@@ -301,6 +314,11 @@ impl Journal {
         let oldest = self.kept().number;
         StateError::NotKept { oldest }
     }
+}
+
+fn damaged(position: LogPosition, source: DecodeError) -> StateError {
+    let what = describe(position);
+    StateError::Damaged { what, source }
 }
 
 /// Position of the first record of a file.

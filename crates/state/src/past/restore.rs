@@ -159,7 +159,7 @@ impl Engine {
             }
             let mut records = Vec::with_capacity(side.len());
             for block in side.iter().rev() {
-                let record = self.journal.record_at(block.position)?;
+                let record = self.journal.record_of(block.id, block.position)?;
                 allowance.take(&record.changes)?;
                 records.push(record);
             }
@@ -226,7 +226,7 @@ impl Engine {
                     return Ok(None);
                 };
                 RestoredLayer {
-                    target: self.journal.meta_at(entry.position)?,
+                    target: self.journal.meta_of(target, entry.position)?,
                     base: target,
                     changes: Changes::default(),
                     reverts: Changes::default(),
@@ -240,7 +240,8 @@ impl Engine {
             let Some(entry) = entry.filter(|entry| entry.hash == expected) else {
                 return Ok(None);
             };
-            let record = self.journal.record_at(entry.position)?;
+            let id = BlockId::new(number, entry.hash);
+            let record = self.journal.record_of(id, entry.position)?;
             expected = record.meta.parent;
             allowance.take(&record.reverts)?;
             down.push(record.reverts);
@@ -324,17 +325,14 @@ impl Engine {
                 }
             }
             for block in side.iter().rev() {
-                let record = self.journal.record_at(block.position)?;
+                let record = self.journal.record_of(block.id, block.position)?;
                 allowance.take(&record.changes)?;
                 fold.push(record.changes);
             }
             let Some(position) = self.journal.blocks.position_of(id)? else {
                 return Err(StateError::UnknownBlock(id.hash));
             };
-            let meta = self.journal.meta_at(position)?;
-            if meta.id != id {
-                return Err(StateError::UnknownBlock(id.hash));
-            }
+            let meta = self.journal.meta_of(id, position)?;
             let state = self.past_state(base, meta, &fold.finish());
             // Whoever finds it there may read values.
             if has_values {
@@ -368,7 +366,8 @@ impl Engine {
             let Some(entry) = entry.filter(|entry| entry.hash == expected) else {
                 return Ok(false);
             };
-            let record = self.journal.record_at(entry.position)?;
+            let id = BlockId::new(number, entry.hash);
+            let record = self.journal.record_of(id, entry.position)?;
             expected = record.meta.parent;
             allowance.take(&record.reverts)?;
             fold.push(record.reverts);

@@ -353,9 +353,8 @@ impl Engine {
         }
         let position = self.journal.blocks.position_of(block)?;
         let position = position.ok_or(StateError::UnknownBlock(block.hash))?;
-        let record = self.journal.record_at(position)?;
+        let record = self.journal.record_of(block, position)?;
         let net = net_changes(&record.changes, &record.reverts);
-        let net = net.filter(|_| record.meta.id == block);
         net.ok_or_else(|| unfit(describe(position)))
     }
 

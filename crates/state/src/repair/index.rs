@@ -68,13 +68,20 @@ impl Repair<'_> {
         }
         // Entries of older blocks can't be restored, and nothing needs them.
         let lowest = genesis.number.max(meta.log.kept.lowest);
-        let mut numbers = lowest..=base.number;
-        if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
+        let first_bad = || {
+            let mut numbers = lowest..=base.number;
+            numbers.find_map(|number| index.expect(number).err())
+        };
+        if let Some(bad) = first_bad() {
             if !bad.is_corruption() {
                 return Err(bad.into());
             }
             rebuild_index(&index, log, meta)?;
-            self.add_finding(bad, "rebuilt from the log", true);
+            let bad = bad.to_string();
+            // What is missing of blocks whose records are lost is told with these.
+            if first_bad().is_none_or(|still| still.to_string() != bad) {
+                self.add_finding(bad, "rebuilt from the log", true);
+            }
         }
         index.sync()?;
         Ok(index)
@@ -93,16 +100,12 @@ impl Repair<'_> {
                 position.file == from.file && (from.offset..*end).contains(&position.offset)
             })
         };
-        if !gaps.iter().any(|(from, _)| *from < meta.log.replay) {
-            return Ok(());
-        }
         let mut lost: Vec<RangeInclusive<BlockNumber>> = Vec::new();
         let lowest = genesis.number.max(meta.log.kept.lowest);
         for number in lowest..=meta.state.block.number {
-            if index
-                .get(number)?
-                .is_some_and(|entry| is_lost(entry.position))
-            {
+            // Without an entry, the record was not in the log from which the index was rebuilt.
+            let entry = index.get(number)?;
+            if entry.is_none_or(|entry| is_lost(entry.position)) {
                 match lost.last_mut() {
                     Some(range) if *range.end() + 1 == number => {
                         *range = *range.start()..=number;

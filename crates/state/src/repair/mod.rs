@@ -30,7 +30,8 @@ use crate::{
         unfinished,
     },
     form,
-    options::Options,
+    log::records::KIND_BLOCK,
+    options::{LeafKind, Options},
 };
 use cambium_disk::{Disk, SalvageDisk, TrialDisk};
 use cambium_snapshot::{CheckReport, StateError};
@@ -81,6 +82,20 @@ pub fn repair(
     // The records of a head far below may be among the lost ones.
     report.lost_blocks |= recovery.skipped_records > 0;
     report.missing = db.inner.missing_blocks();
+    report.has_entries = db.inner.options.leaves == LeafKind::Entries;
+    let root = db.view().and_then(|view| db.inner.layered_root_anew(&view));
+    if let Err(error) = root
+        && error.is_lost_record()
+    {
+        report.findings.push(RepairFinding {
+            damage: format!(
+                "no block can be added: its root needs a record that is lost ({error})"
+            ),
+            remedy: "in no other file: restore the directory from a backup, or make it anew"
+                .to_owned(),
+            is_repaired: false,
+        });
+    }
     let mut values = CheckReport::default();
     db.check_values(&mut values);
     let count = values.damage.len() as u64 + values.more_damage;
@@ -130,7 +145,9 @@ impl Repair<'_> {
         });
         let base = read.meta.state.block;
         let (_, lower_head) = without_lost(&log, &index, base, read.meta.log.clone())?;
-        self.report.lost_blocks = lacks_end || lacks_blocks || lower_head.is_some();
+        let is_lower = lower_head.is_some();
+        self.report.lost_blocks =
+            lacks_end || lacks_blocks || is_lower || is_end_lost(&log, &gaps)?;
         self.lost_history(&index, genesis, &read.meta, &gaps)?;
         let (codes, missing_codes) = self.codes(&log, manifest.salt(), read.meta.codes_len)?;
         let state = pages::State {
@@ -144,4 +161,17 @@ impl Repair<'_> {
         };
         self.segments(state)
     }
+}
+
+/// Whether nothing tells that the blocks which the newest gap may have had were added again: no block follows it.
+fn is_end_lost(log: &BlockLog, gaps: &[(LogPosition, u32)]) -> Result<bool, StateError> {
+    let Some((newest, _)) = gaps.iter().max() else {
+        return Ok(false);
+    };
+    for record in log.scan_heads(*newest, 0) {
+        if record?.1.kind == KIND_BLOCK {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

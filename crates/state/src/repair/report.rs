@@ -43,14 +43,16 @@ pub struct RepairReport {
     /// Heights of lost blocks below blocks that are still there, on the head's branch or on
     /// another. The later blocks are used once the missing ones have been imported.
     pub missing: Option<RangeInclusive<BlockNumber>>,
-    /// Whether blocks above the head or of other branches may be lost. Import continues from the
-    /// head, or from the first of the `missing` blocks.
+    /// Whether blocks above the head or of other branches may be lost, also since an earlier repair: no block was
+    /// added after what that cut out. Import continues from [`Self::import_from`].
     pub lost_blocks: bool,
     /// Blocks below the head whose records are lost. The state does not need them, but their bodies
     /// and the states before them are not available.
     pub lost_history: Vec<RangeInclusive<BlockNumber>>,
     /// Files with copies of bytes that were cut off or overwritten.
     pub copies: Vec<String>,
+    /// Whether it is a database of entries, whose blocks are built without the headers of those before.
+    pub has_entries: bool,
 }
 
 impl RepairReport {
@@ -61,14 +63,24 @@ impl RepairReport {
 
     /// Whether all damage was restored, and no block is missing, also of an earlier repair.
     pub fn is_whole(&self) -> bool {
-        let is_there = self.missing.is_none() && self.lost_history.is_empty();
+        let is_there = self.missing.is_none() && self.lost_history.is_empty() && !self.lost_blocks;
         is_there && self.findings.iter().all(|finding| finding.is_repaired)
+    }
+
+    /// The first block that has to be imported again, where `lost_blocks`.
+    pub fn import_from(&self) -> Option<BlockNumber> {
+        let next = match (&self.missing, self.is_head_lost()) {
+            (Some(missing), false) => *missing.start(),
+            (_, true) => self.head.number,
+            (None, false) => self.head.number.saturating_add(1),
+        };
+        (self.lost_blocks || self.is_head_lost()).then_some(next)
     }
 
     /// Whether the record of the head is lost: a chain is imported from that block on then, and not from the next one.
     pub fn is_head_lost(&self) -> bool {
         let last = self.lost_history.last();
-        last.is_some_and(|range| *range.end() == self.head.number)
+        !self.has_entries && last.is_some_and(|range| *range.end() == self.head.number)
     }
 }
 

@@ -250,7 +250,7 @@ impl Engine {
             let entry = self.journal.blocks.base_ancestor(step.number)?;
             let entry = entry.filter(|entry| entry.hash == step.hash);
             let entry = entry.ok_or(StateError::UnknownBlock(step.hash))?;
-            let record = self.journal.record_at(entry.position)?;
+            let record = self.journal.record_of(step, entry.position)?;
             let fits = allowance.take(&record.reverts).is_ok();
             if !fits && step != root {
                 break;

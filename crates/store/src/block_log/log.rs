@@ -15,6 +15,7 @@ use crate::{
 use cambium_disk::{BLOCK_BYTES, Disk, DiskFile};
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -76,6 +77,8 @@ pub struct BlockLog {
     /// Files with smaller numbers have been removed.
     pub(super) removed_to: AtomicU32,
     pub(super) poison: Poison,
+    /// The gap that was met last: its file, and from where to where.
+    pub(super) gap: Mutex<Option<(u32, Range<u64>)>>,
     /// Outcome of recovery that [`BlockLog::settle`] applies. `None` afterwards.
     pub(super) pending: Mutex<Option<PendingRecovery>>,
 }
@@ -143,6 +146,7 @@ impl BlockLog {
             first: AtomicU32::new(LogPosition::START.file),
             removed_to: AtomicU32::new(LogPosition::START.file),
             poison: Poison::new("block log"),
+            gap: Mutex::new(None),
             pending: Mutex::new(Some(pending)),
         };
         Ok((log, LogRecovery { end, torn_tail }))

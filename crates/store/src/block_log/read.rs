@@ -2,8 +2,8 @@
 
 use super::{
     format::{
-        END, INTERNAL_KINDS, MARK_BYTES, base_of, corrupt, header_of, is_damaged_mark, missing,
-        name_of,
+        END, GAP, INTERNAL_KINDS, MARK_BYTES, base_of, corrupt, header_of, is_damaged_mark,
+        missing, name_of,
     },
     log::BlockLog,
 };
@@ -13,7 +13,10 @@ use crate::{
     record::{Found, RecordFile},
 };
 use cambium_disk::DiskFile;
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// A record as it was appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +32,59 @@ impl BlockLog {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotKept`] if the record's file was removed, [`StoreError::CorruptLog`] if
-    /// there is no intact record at `position`, and [`StoreError::Disk`] if it can't be read.
+    /// [`StoreError::NotKept`] if the record's file was removed, [`StoreError::LostRecord`] if a repair has cut the
+    /// record out, [`StoreError::CorruptLog`] if it is damaged, and [`StoreError::Disk`] if it can't be read.
     pub fn read(&self, position: LogPosition) -> Result<Record, StoreError> {
-        let record = self.read_whole(position);
-        let record = self.or_not_kept(position.file, record)?;
-        match record.kind {
-            INTERNAL_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
-            _ => Ok(record),
+        match self.or_not_kept(position.file, self.read_whole(position)) {
+            Ok(record) if record.kind < INTERNAL_KINDS => Ok(record),
+            Err(error) if !error.is_corruption() || !self.is_lost(position)? => Err(error),
+            _ => Err(self.lost(position)),
         }
+    }
+
+    /// The error for a record that is not at its `position` any more.
+    pub fn lost(&self, position: LogPosition) -> StoreError {
+        StoreError::LostRecord {
+            file: self.disk.display_path(&name_of(position.file)),
+            offset: position.offset.into(),
+        }
+    }
+
+    /// Returns whether no record begins at `position`, where one did, although all before it are there: a repair
+    /// has cut it out.
+    fn is_lost(&self, position: LogPosition) -> Result<bool, StoreError> {
+        if position >= self.end() {
+            return Ok(true);
+        }
+        let Ok(file) = self.file(position.file) else {
+            return Ok(false);
+        };
+        let len = self.content_len(position.file, &*file)?;
+        let records = self.records(&*file, len, position.file);
+        let place = u64::from(position.offset);
+        let is_met =
+            |(number, gap): &(u32, Range<u64>)| *number == position.file && gap.contains(&place);
+        if self.gap.lock().as_ref().is_some_and(is_met) {
+            return Ok(true);
+        }
+        let mut offset = u64::from(HEADER_BYTES);
+        while offset <= place {
+            match records.record_head(offset, 0)? {
+                Found::Record(frame, _) if place < offset + frame.size() => {
+                    let is_gap = frame.kind == GAP;
+                    if is_gap {
+                        *self.gap.lock() = Some((position.file, offset..offset + frame.size()));
+                    }
+                    return Ok(is_gap || offset < place);
+                }
+                Found::Record(frame, _) => offset += frame.size(),
+                Found::Damage(_) if is_damaged_mark(&records, offset)? => {
+                    offset += u64::from(MARK_BYTES);
+                }
+                Found::End | Found::Damage(_) => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     fn read_whole(&self, position: LogPosition) -> Result<Record, StoreError> {
@@ -47,17 +94,23 @@ impl BlockLog {
         Ok(record)
     }
 
-    /// Returns whether there is still a record at `position`, where one was appended. Returns false
-    /// if a repair has replaced it by a gap.
+    /// Returns whether there is still a record at `position`, where one was appended. Returns false if a repair has cut
+    /// it out.
     ///
     /// # Errors
     ///
-    /// As [`BlockLog::read`].
+    /// As [`BlockLog::read`], but for [`StoreError::LostRecord`].
     pub fn has_record(&self, position: LogPosition) -> Result<bool, StoreError> {
-        let file = self.file(position.file)?;
-        let len = self.content_len(position.file, &*file)?;
-        let (record, _) = self.read_from(&*file, len, position, Some(0))?;
-        Ok(record.kind < INTERNAL_KINDS)
+        let head = || {
+            let file = self.file(position.file)?;
+            let len = self.content_len(position.file, &*file)?;
+            self.read_from(&*file, len, position, Some(0))
+        };
+        match head() {
+            Ok((record, _)) => Ok(record.kind < INTERNAL_KINDS),
+            Err(error) if error.is_corruption() && self.is_lost(position)? => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns an iterator over the records from `from` to the current end of the log, in order.

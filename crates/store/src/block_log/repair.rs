@@ -147,6 +147,10 @@ impl BlockLog {
                 let file = disk.open(&name_of(number - 1))?;
                 copy_damaged(&*file, end.into(), file.len()?, copy)?;
                 file.set_len(end.into())?;
+                // Later repairs see by it that something was there.
+                let mut gap = Vec::new();
+                put_internal(&mut gap, salt, GAP, number - 1, end, 0);
+                file.write_at(&gap, end.into())?;
                 file.sync()?;
             }
             return Ok(());
