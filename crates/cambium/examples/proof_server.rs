@@ -255,10 +255,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cambium::{
-        AccountProof, B256, BlockSize, Chain, ChainSealer, Options, StdDisk, TOKEN, U256, Workload,
-        WorkloadParams, token_balance_slot, verify_account_proof,
-    };
+    use cambium::{AccountProof, B256, ChainSealer, Options, StdDisk, U256, verify_account_proof};
+    use cambium_workload::{BlockSize, TOKEN, Workload, WorkloadParams, token_balance_slot};
     use std::net::SocketAddr;
 
     fn send(server: SocketAddr, bytes: &[u8]) -> String {
@@ -293,7 +291,7 @@ mod tests {
         })
         .expect("valid");
         let disk = Arc::new(StdDisk::new(directory.path()));
-        let chain = Chain::init_workload(disk, &workload, Options::default(), &mut |_| {});
+        let chain = workload.init(disk, Options::default(), &mut |_| {});
         let chain = chain.expect("a chain");
         let genesis = chain.block(0).expect("a block").header;
 

@@ -102,8 +102,8 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
         .recover_signer()
         .unwrap()
         .to_string();
-    let token = cambium::TOKEN.to_string();
-    let slot = cambium::token_balance_slot(&sender.parse().unwrap()).to_string();
+    let token = cambium_workload::TOKEN.to_string();
+    let slot = cambium_workload::token_balance_slot(&sender.parse().unwrap()).to_string();
 
     let get = |block: u64, what: &[&str]| {
         let block = block.to_string();
@@ -664,7 +664,11 @@ fn a_workload_of_all_kinds_is_imported_with_its_access_lists() {
         let accounts = shown["access_list"].as_array().unwrap();
         accounts.iter().any(|a| a["address"] == json!(address))
     };
-    assert!(of(cambium::ROUTER) && of(cambium::SLOT_READER) && of(cambium::TOKEN));
+    assert!(
+        of(cambium_workload::ROUTER)
+            && of(cambium_workload::SLOT_READER)
+            && of(cambium_workload::TOKEN)
+    );
 
     let out = fixture.path("other");
     let workload = |args: &[&str]| {

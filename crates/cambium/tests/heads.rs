@@ -318,7 +318,7 @@ fn blocks_receipts_and_differences_are_printed() {
 fn code_is_printed_and_mistakes_are_named() {
     let fixture = imported();
     let db = fixture.db();
-    let token = cambium::TOKEN.to_string();
+    let token = cambium_workload::TOKEN.to_string();
     let code = cambium!("get", &token, "--code", "-d", &db).done().stdout;
     let json = cambium!("get", &token, "--code", "-d", &db, "--json")
         .done()

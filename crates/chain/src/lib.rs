@@ -1,5 +1,5 @@
 //! A chain on top of the state engine: genesis, headers, fork rules, chain files, block import,
-//! stateless execution and the workload generator.
+//! building of blocks and stateless execution.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
@@ -12,7 +12,6 @@ mod body;
 mod verify;
 mod files;
 mod genesis;
-mod workload;
 mod error;
 mod stored;
 mod reads;
@@ -74,7 +73,3 @@ pub use stateless::{
     StatelessRules, Strictness, WitnessForm, WitnessGap,
 };
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};
-pub use workload::{
-    BlockSealer, BlockSize, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN, Workload,
-    WorkloadError, WorkloadParams, token_balance_slot,
-};

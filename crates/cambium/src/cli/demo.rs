@@ -14,9 +14,9 @@ use super::{
 use alloy_primitives::utils::format_ether;
 use cambium::{
     AccountProof, B256, BlockId, BlockWitness, Chain, HistoryView, ImportSummary, Options,
-    StatelessRules, StdDisk, StorageKey, TOKEN, U256, WitnessForm, Workload, WorkloadParams,
-    token_balance_slot, verify_account_proof,
+    StatelessRules, StdDisk, StorageKey, U256, WitnessForm, verify_account_proof,
 };
+use cambium_workload::{TOKEN, Workload, WorkloadParams, token_balance_slot};
 use serde_json::{Value, json};
 use std::{env, path::Path, slice, sync::Arc};
 

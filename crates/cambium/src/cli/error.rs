@@ -4,8 +4,9 @@ use cambium::kv::{KvError, VerifyError};
 use cambium::{
     B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, IndexError,
     PreimagesError, ProofError, StateError, StatelessError, StoreError, WitnessError,
-    WorkloadError, brief_json_error,
+    brief_json_error,
 };
+use cambium_workload::WorkloadError;
 use std::{
     fmt, io,
     path::{Path, PathBuf},

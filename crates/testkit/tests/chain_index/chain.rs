@@ -5,13 +5,13 @@ use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    Block, BlockSize, Chain, ChainError, ChainSealer, FilePosition, Fork, FoundLog, RawBlock,
-    Workload, WorkloadParams,
+    Block, Chain, ChainError, ChainSealer, FilePosition, Fork, FoundLog, RawBlock,
 };
 use cambium_history::{History, HistoryOptions};
 use cambium_index::{ChainIndex, IndexError, IndexFollower, LogFilter};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::TINY_FILES;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{ops::ControlFlow, sync::Arc};
 
 const BLOCKS: u64 = 40;
@@ -40,13 +40,9 @@ fn options() -> Options {
 }
 
 fn chain_on(disk: &FaultyDisk, fork: Fork, options: Options) -> Chain {
-    Chain::init_workload(
-        Arc::new(disk.clone()),
-        &workload(fork),
-        options,
-        &mut |_| {},
-    )
-    .unwrap()
+    workload(fork)
+        .init(Arc::new(disk.clone()), options, &mut |_| {})
+        .unwrap()
 }
 
 fn blocks(fork: Fork) -> Vec<Block> {
