@@ -3,8 +3,10 @@
 
 use alloy_consensus::proofs::calculate_transaction_root;
 use cambium::{
-    Address, B256, Block, BlockId, Chain, ChainError, ChainEvent, ChainSealer, Changes, FaultyDisk,
-    Options, StateError, Subscription, U256, keccak256,
+    Address, B256, BlockId, Chain, ChainError, ChainEvent, Changes, FaultyDisk, Options,
+    StateError, Subscription, U256,
+    chain::{Block, ChainSealer},
+    keccak256,
 };
 use cambium_workload::{
     BlockSealer, BlockSize, TOKEN, Workload, WorkloadParams, token_balance_slot,

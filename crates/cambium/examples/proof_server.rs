@@ -5,7 +5,9 @@
 //! What a stranger sends is bounded: a request's head, its body, the number of slots, the time that it
 //! takes, and the number of requests at once.
 
-use cambium::{Address, ChainReader, HistoryError, HistoryView, StorageKey, keccak256};
+use cambium::{
+    Address, HistoryError, StorageKey, db::ChainReader, history::HistoryView, keccak256,
+};
 use serde_json::{Value, json};
 use std::{
     env,
@@ -255,7 +257,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cambium::{AccountProof, B256, ChainSealer, Options, StdDisk, U256, verify_account_proof};
+    use cambium::{
+        AccountProof, B256, Options, StdDisk, U256, chain::ChainSealer, verify_account_proof,
+    };
     use cambium_workload::{BlockSize, TOKEN, Workload, WorkloadParams, token_balance_slot};
     use std::net::SocketAddr;
 

@@ -3,7 +3,7 @@
 mod support;
 
 use alloy_consensus::transaction::SignerRecoverable;
-use cambium::{B256, RawBlock, keccak256};
+use cambium::{B256, chain::RawBlock, keccak256};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fs, path::Path};
 use support::{Fixture, cambium, quantity};

@@ -37,7 +37,8 @@ fn branches(fixture: &Fixture) -> Value {
 
 fn hashes(fixture: &Fixture) -> Vec<String> {
     let blocks = fixture.blocks().into_iter();
-    let hash = |block: cambium::RawBlock| block.decode().unwrap().header.hash_slow().to_string();
+    let hash =
+        |block: cambium::chain::RawBlock| block.decode().unwrap().header.hash_slow().to_string();
     blocks.map(hash).collect()
 }
 

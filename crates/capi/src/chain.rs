@@ -9,8 +9,8 @@ use crate::{
     status::{CambiumError, CambiumStatus, Failure, run},
 };
 use cambium::{
-    Account, AccountProof, B256, BlockId, ChainReader, HistoryError, HistoryView, StorageKey, U256,
-    keccak256, verify_account_proof,
+    Account, AccountProof, B256, BlockId, HistoryError, StorageKey, U256, db::ChainReader,
+    history::HistoryView, keccak256, verify_account_proof,
 };
 use std::ffi::c_char;
 

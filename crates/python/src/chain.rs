@@ -6,7 +6,8 @@ use crate::{
     errors::{Failure, ProofError},
 };
 use cambium::{
-    AccountProof, ChainReader, HistoryView, StorageKey, U256, keccak256, verify_account_proof,
+    AccountProof, StorageKey, U256, db::ChainReader, history::HistoryView, keccak256,
+    verify_account_proof,
 };
 use parking_lot::RwLock;
 use pyo3::{

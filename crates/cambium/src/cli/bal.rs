@@ -7,8 +7,11 @@ use super::{
     output::{Output, Report, Table, count, quantity},
 };
 use cambium::{
-    AccessField, AccessList, AccessListCounts, AccessListLimits, AccessListSizes, AccessValue,
-    AccountChanges, B256, BlockAccessIndex, BlockId, U256,
+    B256, BlockId, U256,
+    access_list::{
+        AccessField, AccessList, AccessListCounts, AccessListLimits, AccessListSizes, AccessValue,
+        AccountChanges, BlockAccessIndex,
+    },
 };
 use serde_json::{Value, json};
 use std::fmt::{self, Display};

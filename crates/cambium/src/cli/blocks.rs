@@ -9,7 +9,7 @@ use super::{
     preimages::Names,
     rpc::Placed,
 };
-use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, StateError, U256};
+use cambium::{BlockId, Chain, Changes, StateError, U256, chain::Block, db::AccountUpdate};
 use serde_json::{Map, Value, json};
 
 /// The block that the arguments name.

@@ -16,8 +16,10 @@ use super::{
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, B256, BlockId, Chain, ChainError, Db, InitOptions, InitProgress,
-    KECCAK256_EMPTY, LoadProgress, StateError, U256, keccak256,
+    B256, BlockId, Chain, ChainError, Db, InitOptions, KECCAK256_EMPTY, StateError, U256,
+    chain::{AccessListWriter, InitProgress},
+    db::LoadProgress,
+    keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};

@@ -13,8 +13,11 @@ use super::{
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccountProof, B256, BlockId, BlockWitness, Chain, HistoryView, ImportSummary, Options,
-    StatelessRules, StdDisk, StorageKey, U256, WitnessForm, verify_account_proof,
+    AccountProof, B256, BlockId, BlockWitness, Chain, Options, StdDisk, StorageKey, U256,
+    chain::ImportSummary,
+    history::HistoryView,
+    proof::{StatelessRules, WitnessForm},
+    verify_account_proof,
 };
 use cambium_workload::{TOKEN, Workload, WorkloadParams, token_balance_slot};
 use serde_json::{Value, json};

@@ -9,7 +9,10 @@ use super::{
     output::{KEYS, KEYS_BAR, Output, Report, Table, count, quantity, step},
     preimages,
 };
-use cambium::{Chain, ChainError, DumpProgress, FileError, InitOptions};
+use cambium::{
+    Chain, ChainError, InitOptions,
+    chain::{DumpProgress, FileError},
+};
 use serde_json::json;
 use std::{
     fs::File,

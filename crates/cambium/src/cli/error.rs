@@ -2,9 +2,12 @@
 
 use cambium::kv::{KvError, VerifyError};
 use cambium::{
-    B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, IndexError,
-    PreimagesError, ProofError, StateError, StatelessError, StoreError, WitnessError,
-    brief_json_error,
+    B256, BlockId, ChainError, HistoryError, StateError,
+    chain::{BlockFault, FileError, GenesisError, brief_json_error},
+    db::StoreError,
+    index::IndexError,
+    preimages::PreimagesError,
+    proof::{ProofError, StatelessError, WitnessError},
 };
 use cambium_workload::WorkloadError;
 use std::{

@@ -13,8 +13,8 @@ use super::{
     output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
-    B256, BlockId, Db, Follower, History, HistoryError, HistoryOptions, HistoryStats, HistoryView,
-    StateError, WholeNodes,
+    B256, BlockId, Db, History, HistoryError, HistoryOptions, StateError,
+    history::{Follower, HistoryStats, HistoryView, WholeNodes},
 };
 use serde_json::{Value, json};
 

@@ -13,9 +13,14 @@ use super::{
     rpc::{Placed, log_json},
 };
 use cambium::{
-    Chain, ChainIndex, CheckedIndex, Db, FoundReceipt, FoundTransaction, IndexError, IndexFollower,
-    IndexOptions, IndexStats, LogFilter, Receipt, StateError, alloy_consensus::Transaction as _,
-    follower_bytes,
+    Chain, ChainIndex, Db, IndexOptions, StateError,
+    alloy_consensus::Transaction as _,
+    db::follower_bytes,
+    execution::Receipt,
+    index::{
+        CheckedIndex, FoundReceipt, FoundTransaction, IndexError, IndexFollower, IndexStats,
+        LogFilter,
+    },
 };
 use serde_json::{Value, json};
 use std::ops::ControlFlow;

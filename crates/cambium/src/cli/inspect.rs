@@ -8,7 +8,9 @@ use super::{
     output::{KEYS, KEYS_BAR, Output, Report, Table, bytes, count, quantity, step},
     preimages::Names,
 };
-use cambium::{Account, B256, HistoryError, HistoryView, KECCAK256_EMPTY, U256, keccak256};
+use cambium::{
+    Account, B256, HistoryError, KECCAK256_EMPTY, U256, history::HistoryView, keccak256,
+};
 use serde_json::{Value, json};
 use std::{cmp::Reverse, collections::BinaryHeap, ops::ControlFlow};
 

@@ -11,8 +11,8 @@ use super::{
     proved,
 };
 use cambium::{
-    Account, Address, B256, Bytes, Db, LayeredProof, ProofTargets, StorageKey, U256, keccak256,
-    trie::Quantity,
+    Account, Address, B256, Bytes, Db, ProofTargets, StorageKey, U256, keccak256,
+    proof::LayeredProof, trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -8,7 +8,7 @@
 //! enough to work with, however little the whole is.
 
 use super::args::database::WriteArgs;
-use cambium::{HistoryOptions, follower_bytes};
+use cambium::{HistoryOptions, db::follower_bytes};
 
 /// What follows a chain while a command writes to it.
 #[derive(Clone, Copy, Debug, Default)]

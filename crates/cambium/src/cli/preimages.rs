@@ -12,8 +12,9 @@ use super::{
     output::{KEYS, KEYS_BAR, Output, Report, Table, bytes, count, quantity, step},
 };
 use cambium::{
-    Address, B256, BlockId, Chain, Db, HistoryView, Preimages, PreimagesError, PreimagesLookup,
-    PreimagesOptions, PreimagesStats, StateError,
+    Address, B256, BlockId, Chain, Db, StateError,
+    history::HistoryView,
+    preimages::{Preimages, PreimagesError, PreimagesLookup, PreimagesOptions, PreimagesStats},
 };
 use serde_json::{Value, json};
 use std::ops::ControlFlow;

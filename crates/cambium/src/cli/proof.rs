@@ -10,8 +10,10 @@ use super::{
     proved,
 };
 use cambium::{
-    AccountProof, BlockWitness, ChainSpec, Genesis, GenesisError, StateError, StatelessReport,
-    StatelessRules, Strictness, verify_account_proof,
+    AccountProof, BlockWitness, ChainSpec, Genesis, StateError,
+    chain::GenesisError,
+    proof::{StatelessReport, StatelessRules, Strictness},
+    verify_account_proof,
 };
 use serde_json::json;
 use std::{io::BufReader, path::PathBuf};

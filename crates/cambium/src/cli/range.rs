@@ -7,8 +7,9 @@ use super::{
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    B256, LeafRange, LeafValue, RangeProof, RangeProofError, StateError, TrieError, U256,
-    keccak256, trie::Quantity,
+    B256, StateError, U256, keccak256,
+    proof::{LeafRange, LeafValue, RangeProof, RangeProofError, TrieError},
+    trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;

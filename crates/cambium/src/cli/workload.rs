@@ -7,7 +7,10 @@ use super::{
     files::{self, Unfinished},
     output::{Output, Report, Table, bytes, count, quantity},
 };
-use cambium::{AccessListWriter, BlockId, ChainError, ChainSealer, ChainWriter, Options, StdDisk};
+use cambium::{
+    BlockId, ChainError, Options, StdDisk,
+    chain::{AccessListWriter, ChainSealer, ChainWriter},
+};
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use serde_json::json;
 use std::{

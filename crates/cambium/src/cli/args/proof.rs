@@ -5,7 +5,10 @@ use super::{
     accounts::{StateArgs, parse_address, parse_hash, parse_slot},
     database::DbArgs,
 };
-use cambium::{Address, B256, ChainSpec, STATELESS_GAS_LIMIT_MAX, StorageKey, WitnessForm};
+use cambium::{
+    Address, B256, ChainSpec, StorageKey,
+    proof::{STATELESS_GAS_LIMIT_MAX, WitnessForm},
+};
 use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValuesParser};
 use std::{
     num::{NonZeroU64, NonZeroUsize},
