@@ -77,17 +77,17 @@
 //! | insert blocks and choose the head, as a consensus client asks | [`Chain::insert`], [`Chain::set_canonical`] |
 //! | execute with revm by oneself | [`EvmSession`] |
 //! | commit changes from elsewhere | [`View::session`], [`Changes`] |
-//! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`] |
+//! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`]; [`Node::state_at`] chooses |
 //! | follow the chain: committed, reverted and finalized blocks with their changes | [`Db::subscribe`] |
-//! | find blocks, transactions, receipts and logs | [`Chain::with_index`], [`ChainIndex`] |
+//! | find blocks, transactions, receipts and logs | [`Node`], [`Chain::with_index`] |
 //! | know addresses and slots, not their hashes alone | [`InitOptions::preimages`], [`Chain::preimages`] |
-//! | read beside a process that writes | [`db::ChainReader`] |
+//! | read beside a process that writes | [`Node::open`] |
 //! | verify without a database | [`verify_account_proof`], [`BlockWitness::execute`] |
 //! | keep keys and values under a root | [`kv`] |
 //! | copy a database beside a process that writes | [`db::backup_with_parts`] |
 //!
 //! The names of a first program are at the root. Modules have all of them, by subject: [`db`], [`chain`], [`execution`],
-//! [`access_list`], [`proof`], [`history`], [`index`], [`preimages`], [`disk`], [`kv`] and [`trie`]. The crates that appear in
+//! [`access_list`], [`proof`], [`history`], [`index`], [`preimages`], [`node`](mod@node), [`disk`], [`kv`] and [`trie`]. The crates that appear in
 //! signatures are re-exported.
 //!
 //! `examples/` has an embedded node, a rollup's node, an indexer and a proof server.
@@ -96,7 +96,6 @@
 
 mod backup;
 mod formats;
-mod reader;
 
 /// Block access lists (EIP-7928), and the pre-state values that executors use with them.
 pub mod access_list {
@@ -116,8 +115,8 @@ pub mod chain {
         DumpProgress, DumpSummary, ExecutedBlock, FileError, FileKind, FilePosition, Fork, Genesis,
         GenesisAccount, GenesisError, GenesisPart, HeaderError, ImportProgress, ImportSummary,
         InitOptions, InitProgress, InputFile, InsertedBlock, PreparedBlock, Progress,
-        READ_AHEAD_DEFAULT, RawBlock, Timings, Transaction, VerifyError, WithAccessLists,
-        brief_json_error,
+        READ_AHEAD_DEFAULT, RawBlock, StoredBlock, Timings, Transaction, VerifyError,
+        WithAccessLists, brief_json_error,
     };
 }
 
@@ -126,7 +125,6 @@ pub mod db {
     pub use crate::{
         backup::{BackupParts, WholeBackup, backup_with_parts},
         formats::FORMATS,
-        reader::{ChainReader, existing_disk},
     };
     pub use cambium_primitives::{
         Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, ChangesError,
@@ -149,6 +147,7 @@ pub mod disk {
         FinishedRead, IoMethod, LockError, QueuedRead, ReadQueue, ReadRequest, StdDisk,
         StdDiskOptions,
     };
+    pub use cambium_node::existing_disk;
 }
 
 /// Execution of blocks on revm, on any state.
@@ -165,17 +164,24 @@ pub mod execution {
 pub mod history {
     pub use cambium_history::{
         CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
-        HistoryStats, HistoryView, WholeNodes, backup_with_history,
+        HistoryStats, WholeNodes, backup_with_history,
     };
 }
 
 /// Blocks, transactions, receipts and logs, found by hash, address and topic.
 pub mod index {
-    pub use cambium_chain::{FoundLog, FoundReceipt, FoundTransaction};
     pub use cambium_index::{
         BlockPreimages, ChainIndex, CheckedIndex, FoundHash, IndexCopy, IndexError, IndexFollower,
         IndexOptions, IndexProgress, IndexStats, IndexedBlock, LogBlocks, LogFilter, ReceiptsOf,
         StoredBody, StoredBodyError, copy_index, pack_receipts,
+    };
+}
+
+/// Every question of a chain: blocks by name, states, transactions, receipts, logs and witnesses.
+pub mod node {
+    pub use cambium_node::{
+        BlockRef, FoundBlock, FoundLog, FoundReceipt, FoundTransaction, Logs, Node, NodeError,
+        StateAt,
     };
 }
 
@@ -223,6 +229,7 @@ pub use disk::{Disk, FaultyDisk, StdDisk};
 pub use execution::EvmSession;
 pub use history::{History, HistoryError, HistoryOptions};
 pub use index::{ChainIndex, IndexOptions};
+pub use node::{BlockRef, Node, StateAt};
 pub use proof::{
     AccountProof, BlockWitness, NoResolve, ProofTargets, StorageKey, verify_account_proof,
 };

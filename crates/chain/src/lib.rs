@@ -24,9 +24,8 @@ mod evm_session;
 mod ahead;
 mod execute;
 mod batch;
+mod again;
 mod insert;
-mod replay;
-mod lookup;
 mod import;
 mod dry_run;
 mod access_list;
@@ -61,7 +60,6 @@ pub use import::{ImportProgress, ImportSummary};
 pub use init::{InitOptions, InitProgress};
 pub use insert::InsertedBlock;
 pub use json::brief_json_error;
-pub use lookup::{FoundLog, FoundReceipt, FoundTransaction};
 pub use prepare::PreparedBlock;
 pub use reads::TimedReads;
 pub use sealer::ChainSealer;
@@ -72,4 +70,5 @@ pub use stateless::{
     BlockWitness, LayeredWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport,
     StatelessRules, Strictness, WitnessForm, WitnessGap,
 };
+pub use stored::{StoredBlock, packed_receipts};
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};

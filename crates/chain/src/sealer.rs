@@ -4,7 +4,7 @@ use crate::{
     Block, Chain, ChainError,
     error::execution_error,
     reads::TimedReads,
-    stored::{KnownBlock, meta, packed},
+    stored::{KnownBlock, meta, packed_receipts},
 };
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::U256;
@@ -61,7 +61,7 @@ impl ChainSealer<'_> {
         header.requests_hash = header.requests_hash.map(|_| requests.requests_hash());
         header.block_access_list_hash = access_list.as_ref().map(AccessList::hash);
         header.state_root = staged.root();
-        let receipts = keeps_receipts.then(|| packed(&receipts)).flatten();
+        let receipts = keeps_receipts.then(|| packed_receipts(&receipts)).flatten();
         let hash = header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);

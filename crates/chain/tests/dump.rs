@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Address, B256, U256};
 use cambium_chain::{Chain, ChainError, ChainSealer, Fork, InputFile};
-use cambium_history::HistoryView;
+use cambium_history::StateAt;
 use cambium_state::{FaultyDisk, Options};
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{
@@ -17,7 +17,7 @@ fn options() -> Options {
     }
 }
 
-fn dump(chain: &Chain, view: &HistoryView) -> Vec<u8> {
+fn dump(chain: &Chain, view: &StateAt) -> Vec<u8> {
     let mut out = Vec::new();
     let written = chain.dump_state(view, false, "memory", &mut out, &mut |_| {});
     assert!(written.unwrap().has_block);

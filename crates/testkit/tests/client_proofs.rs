@@ -4,7 +4,7 @@
 use alloy_primitives::{Address, B256, U256, keccak256};
 use alloy_trie::{Nibbles, TrieAccount, proof::verify_proof};
 use cambium_chain::{Chain, ChainSealer, Fork};
-use cambium_history::{History, HistoryOptions, HistoryView, WholeNodes};
+use cambium_history::{History, HistoryOptions, StateAt, WholeNodes};
 use cambium_primitives::Account;
 use cambium_state::{FaultyDisk, Options, StateError, View};
 use cambium_trie::{
@@ -89,7 +89,7 @@ fn a_proof_is_alloys_response_at_the_head_and_at_old_blocks() {
     for number in 0..=BLOCKS {
         let root = chain.block(number).unwrap().header.state_root;
         let recent: View = db.view_at(number).unwrap();
-        let old: HistoryView = history.view_at(db, number).unwrap();
+        let old: StateAt = history.view_at(db, number).unwrap();
         for index in 0..25 {
             let holder = workload().address(index);
             let slots = [token_balance_slot(&holder), B256::repeat_byte(0x77)];

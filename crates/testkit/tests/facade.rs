@@ -13,11 +13,14 @@ use syn::{
 };
 
 /// The crates whose items can be in signatures, by the names in code.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 14] = [
     "cambium",
+    "node",
     "chain",
     "evm",
     "history",
+    "index",
+    "preimages",
     "kv",
     "state",
     "snapshot",

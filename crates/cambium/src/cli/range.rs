@@ -3,7 +3,7 @@
 use super::{
     args::proof::{ProveRangeArgs, VerifyArgs},
     error::{Failure, RANGE_PROOF},
-    files, history, open,
+    files, node,
     output::{Output, Report, Table, count},
 };
 use cambium::{
@@ -88,8 +88,8 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
     if first > last {
         return Err(Failure::EmptyRange { first, last });
     }
-    let db = open::state_to_read(&args.state.db, out)?;
-    let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
+    let node = node::of_accounts(&args.state.db, out)?;
+    let view = node.provable_state_at(args.state.block)?;
     let asked = LeafRange {
         account: args.account.map(keccak256),
         first,

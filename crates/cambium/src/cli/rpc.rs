@@ -6,7 +6,7 @@ use cambium::{
     alloy_consensus::{Header, Transaction as _},
     chain::Transaction,
     execution::Receipt,
-    index::FoundLog,
+    node::FoundLog,
 };
 use serde_json::{Value, json};
 
