@@ -11,11 +11,12 @@ use alloy_consensus::{
 use alloy_primitives::{Bytes, keccak256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_chain::{
-    Block, BlockFault, BlockSize, BlockWitness, Chain, ChainSealer, HeaderError, StatelessError,
-    StatelessReport, StatelessRules, VerifyError, Workload, WorkloadParams,
+    Block, BlockFault, BlockWitness, Chain, ChainSealer, HeaderError, StatelessError,
+    StatelessReport, StatelessRules, VerifyError,
 };
 use cambium_disk::FaultyDisk;
 use cambium_state::Options;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::sync::{Arc, OnceLock};
 
 /// A small chain, and the witness of its last block.
@@ -52,7 +53,7 @@ fn template() -> &'static Template {
             ..Options::default()
         };
         let disk = Arc::new(FaultyDisk::new(1));
-        let chain = Chain::init_workload(disk, &workload, options, &mut |_| {});
+        let chain = workload.init(disk, options, &mut |_| {});
         let chain = chain.expect("a disk that works");
         let genesis = chain.block(0).expect("it is there").header;
         let made = workload.generate(&genesis, &mut ChainSealer(&chain), |_| Ok(()));

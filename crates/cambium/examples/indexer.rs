@@ -3,9 +3,13 @@
 
 use alloy_consensus::proofs::calculate_transaction_root;
 use cambium::{
-    Address, B256, Block, BlockId, BlockSealer, BlockSize, Chain, ChainError, ChainEvent,
-    ChainSealer, Changes, FaultyDisk, Options, StateError, Subscription, TOKEN, U256, Workload,
-    WorkloadParams, keccak256, token_balance_slot,
+    Address, B256, BlockId, Chain, ChainError, ChainEvent, Changes, FaultyDisk, Options,
+    StateError, Subscription, U256,
+    chain::{Block, ChainSealer},
+    keccak256,
+};
+use cambium_workload::{
+    BlockSealer, BlockSize, TOKEN, Workload, WorkloadParams, token_balance_slot,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -128,7 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let workload = Workload::new(transfers(6))?;
     // A disk in memory; `StdDisk::new("directory")` is one of files.
     let disk = Arc::new(FaultyDisk::new(1));
-    let chain = Chain::init_workload(disk, &workload, Options::default(), &mut |_| {})?;
+    let chain = workload.init(disk, Options::default(), &mut |_| {})?;
     let genesis = chain.block(0)?.header;
 
     let mut index = Index::new(&chain)?;

@@ -5,7 +5,7 @@
 //! What a stranger sends is bounded: a request's head, its body, the number of slots, the time that it
 //! takes, and the number of requests at once.
 
-use cambium::{Address, ChainReader, HistoryError, HistoryView, StorageKey, keccak256};
+use cambium::{Address, HistoryError, Node, StateAt, StorageKey, keccak256};
 use serde_json::{Value, json};
 use std::{
     env,
@@ -43,14 +43,14 @@ fn internal(error: HistoryError) -> Refusal {
 }
 
 struct Server {
-    chain: Mutex<ChainReader>,
+    node: Mutex<Node>,
     requests: AtomicUsize,
 }
 
 impl Server {
     fn open(directory: &Path) -> Result<Arc<Self>, HistoryError> {
         Ok(Arc::new(Self {
-            chain: Mutex::new(ChainReader::open(directory, READER_BYTES)?),
+            node: Mutex::new(Node::open(directory, READER_BYTES)?),
             requests: AtomicUsize::new(0),
         }))
     }
@@ -128,30 +128,22 @@ impl Server {
     }
 
     /// The state at a block: `latest`, `earliest` or a number.
-    fn state(&self, block: &Value) -> Result<HistoryView, Refusal> {
-        let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
-        match block.as_str().unwrap_or("latest") {
-            "latest" => {
-                chain.catch_up().map_err(internal)?;
-                chain.state().map_err(internal)
-            }
-            name => {
-                let number = match name {
-                    "earliest" => Some(0),
-                    name => name
-                        .strip_prefix("0x")
-                        .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
-                };
-                let what = "a block is \"latest\", \"earliest\" or a number such as \"0x1f\"";
-                let number = number.ok_or(invalid(what))?;
-                chain.catch_up().map_err(internal)?;
-                let head = chain.head();
-                if number > head.number {
-                    return Err(invalid(format!("no block {number}: the head is {head}")));
-                }
-                chain.state_at(number).map_err(internal)
-            }
+    fn state(&self, block: &Value) -> Result<StateAt, Refusal> {
+        let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = node.catch_up().map_err(internal)?;
+        let number = match block.as_str().unwrap_or("latest") {
+            "latest" => Some(head.number),
+            "earliest" => Some(0),
+            name => name
+                .strip_prefix("0x")
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+        };
+        let what = "a block is \"latest\", \"earliest\" or a number such as \"0x1f\"";
+        let number = number.ok_or(invalid(what))?;
+        if number > head.number {
+            return Err(invalid(format!("no block {number}: the head is {head}")));
         }
+        node.kept_state_at(number).map_err(internal)
     }
 }
 
@@ -256,9 +248,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 mod tests {
     use super::*;
     use cambium::{
-        AccountProof, B256, BlockSize, Chain, ChainSealer, Options, StdDisk, TOKEN, U256, Workload,
-        WorkloadParams, token_balance_slot, verify_account_proof,
+        AccountProof, B256, Options, StdDisk, U256, chain::ChainSealer, verify_account_proof,
     };
+    use cambium_workload::{BlockSize, TOKEN, Workload, WorkloadParams, token_balance_slot};
     use std::net::SocketAddr;
 
     fn send(server: SocketAddr, bytes: &[u8]) -> String {
@@ -293,7 +285,7 @@ mod tests {
         })
         .expect("valid");
         let disk = Arc::new(StdDisk::new(directory.path()));
-        let chain = Chain::init_workload(disk, &workload, Options::default(), &mut |_| {});
+        let chain = workload.init(disk, Options::default(), &mut |_| {});
         let chain = chain.expect("a chain");
         let genesis = chain.block(0).expect("a block").header;
 

@@ -1,11 +1,10 @@
 //! Copying a database with all that is beside it.
 
-use crate::{
-    BackupReport, BackupSizes, Db, Disk, HistoryCopy, HistoryError, IndexCopy, IndexError, Options,
-    PreimagesError, copy_index, copy_preimages,
-};
-use cambium_history::HistoryPart;
-use cambium_state::{BackupPart, backup_with};
+use cambium_disk::Disk;
+use cambium_history::{HistoryCopy, HistoryError, HistoryPart};
+use cambium_index::{IndexCopy, IndexError, copy_index};
+use cambium_preimages::{PreimagesError, copy_preimages};
+use cambium_state::{BackupPart, BackupReport, BackupSizes, Db, Options, backup_with};
 use std::sync::Arc;
 
 /// What a backup copies beside the database, as far as it is there.
@@ -51,8 +50,8 @@ impl WholeBackup {
     }
 }
 
-/// Copies a database as [`backup`](crate::backup()) does, with its history as
-/// [`backup_with_history`](crate::backup_with_history), its index ([`copy_index`]) and its preimages
+/// Copies a database as [`backup`](cambium_state::backup()) does, with its history as
+/// [`backup_with_history`](cambium_history::backup_with_history), its index ([`copy_index`]) and its preimages
 /// ([`copy_preimages`]). Others may write to all of them meanwhile. Until all is copied, the copy can't be opened, so
 /// that one whose backup was killed is not taken for a whole one.
 ///
@@ -61,7 +60,7 @@ impl WholeBackup {
 ///
 /// # Errors
 ///
-/// The errors of [`backup_with_history`](crate::backup_with_history). The copied files are removed then, as far as
+/// The errors of [`backup_with_history`](cambium_history::backup_with_history). The copied files are removed then, as far as
 /// possible.
 pub fn backup_with_parts(
     from: &Arc<dyn Disk>,

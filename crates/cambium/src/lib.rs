@@ -77,23 +77,137 @@
 //! | insert blocks and choose the head, as a consensus client asks | [`Chain::insert`], [`Chain::set_canonical`] |
 //! | execute with revm by oneself | [`EvmSession`] |
 //! | commit changes from elsewhere | [`View::session`], [`Changes`] |
-//! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`] |
+//! | read states of old blocks | [`Db::view_at`] near the head; at any distance a [`History`]; [`Node::state_at`] chooses |
 //! | follow the chain: committed, reverted and finalized blocks with their changes | [`Db::subscribe`] |
-//! | find blocks, transactions, receipts and logs | [`Chain::with_index`], [`ChainIndex`] |
+//! | find blocks, transactions, receipts and logs | [`Node`], [`Chain::with_index`] |
 //! | know addresses and slots, not their hashes alone | [`InitOptions::preimages`], [`Chain::preimages`] |
-//! | read beside a process that writes | [`ChainReader`] |
+//! | read beside a process that writes | [`Node::open`] |
 //! | verify without a database | [`verify_account_proof`], [`BlockWitness::execute`] |
 //! | keep keys and values under a root | [`kv`] |
-//! | copy a database beside a process that writes | [`backup_with_parts`] |
+//! | copy a database beside a process that writes | [`db::backup_with_parts`] |
 //!
-//! `examples/` has an embedded node, a rollup's node, an indexer and a proof server. The crates that
-//! appear in signatures are re-exported.
+//! The names of a first program are at the root. Modules have all of them, by subject: [`db`], [`chain`], [`execution`],
+//! [`access_list`], [`proof`], [`history`], [`index`], [`preimages`], [`node`](mod@node), [`disk`], [`kv`] and [`trie`]. The crates that appear in
+//! signatures are re-exported.
+//!
+//! `examples/` has an embedded node, a rollup's node, an indexer and a proof server.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod backup;
 mod formats;
-mod reader;
+
+/// Block access lists (EIP-7928), and the pre-state values that executors use with them.
+pub mod access_list {
+    pub use cambium_chain::AccessListSizes;
+    pub use cambium_primitives::{
+        AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
+        AccessListLimits, AccessValue, AccountChanges, BalanceChange, BlockAccessIndex, CodeChange,
+        NonceChange, PreStateAccount, PreStateError, PreStateValues, SlotChanges, StorageChange,
+    };
+}
+
+/// Chains: genesis, fork rules, files of blocks, import and insertion of blocks.
+pub mod chain {
+    pub use cambium_chain::{
+        AccessListReader, AccessListWriter, AmsterdamRules, BlobSchedule, Block, BlockFault,
+        BlockSource, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
+        DumpProgress, DumpSummary, ExecutedBlock, FileError, FileKind, FilePosition, Fork, Genesis,
+        GenesisAccount, GenesisError, GenesisPart, HeaderError, ImportProgress, ImportSummary,
+        InitOptions, InitProgress, InputFile, InsertedBlock, PreparedBlock, Progress,
+        READ_AHEAD_DEFAULT, RawBlock, StoredBlock, Timings, Transaction, VerifyError,
+        WithAccessLists, brief_json_error,
+    };
+}
+
+/// The state engine: databases, views, sessions and commits; subscriptions, backups and repairs.
+pub mod db {
+    pub use crate::{
+        backup::{BackupParts, WholeBackup, backup_with_parts},
+        formats::FORMATS,
+    };
+    pub use cambium_primitives::{
+        Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, ChangesError,
+        DecodeError, EntryValue, HashedPostState, HashedStorage, Path, Reader, StoredValue,
+    };
+    pub use cambium_state::{
+        BackupReport, BackupSizes, BlockMeta, ChainEvent, CheckProgress, CheckReport, Committed,
+        CommittedBlock, CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress,
+        Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery, RepairFinding,
+        RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
+        Stats, Subscription, ValueStats, View, backup, follower_bytes, repair,
+    };
+    pub use cambium_store::{LogPosition, StoreError};
+}
+
+/// Disks: files, and a faulty one in memory for tests.
+pub mod disk {
+    pub use cambium_disk::{
+        Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
+        FinishedRead, IoMethod, LockError, QueuedRead, ReadQueue, ReadRequest, StdDisk,
+        StdDiskOptions,
+    };
+    pub use cambium_node::existing_disk;
+}
+
+/// Execution of blocks on revm, on any state.
+pub mod execution {
+    pub use cambium_chain::{
+        BlockChanges, BlockExecutor, BlockInput, BlockState, ClaimedChanges, DryRun, DryRunError,
+        EvmSession, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
+        OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError, StateRead,
+        Timed, TransactionFault, block_env, config_env, transaction_env,
+    };
+}
+
+/// States of old blocks, at any distance from the head.
+pub mod history {
+    pub use cambium_history::{
+        CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
+        HistoryStats, WholeNodes, backup_with_history,
+    };
+}
+
+/// Blocks, transactions, receipts and logs, found by hash, address and topic.
+pub mod index {
+    pub use cambium_index::{
+        BlockPreimages, ChainIndex, CheckedIndex, FoundHash, IndexCopy, IndexError, IndexFollower,
+        IndexOptions, IndexProgress, IndexStats, IndexedBlock, LogBlocks, LogFilter, ReceiptsOf,
+        StoredBody, StoredBodyError, copy_index, pack_receipts,
+    };
+}
+
+/// Every question of a chain: blocks by name, states, transactions, receipts, logs and witnesses.
+pub mod node {
+    pub use cambium_node::{
+        BlockRef, FoundBlock, FoundLog, FoundReceipt, FoundTransaction, Logs, Node, NodeError,
+        StateAt,
+    };
+}
+
+/// Addresses and keys of slots behind the hashes in a state.
+pub mod preimages {
+    pub use cambium_preimages::{
+        Preimages, PreimagesError, PreimagesLookup, PreimagesOptions, PreimagesStats,
+        copy_preimages,
+    };
+}
+
+/// Proofs and witnesses, which are verified without a database.
+pub mod proof {
+    pub use cambium_chain::{
+        BlockWitness, LayeredWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport,
+        StatelessRules, Strictness, WitnessForm, WitnessGap,
+    };
+    pub use cambium_trie::{
+        AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
+        LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError,
+        ProofTargets, ProvedPage, RangeProof, RangeProofError, StorageKey, StorageProof, TrieError,
+        UpdateError, VerifiedAccount, Witness, WitnessError, verify_account_proof,
+    };
+    #[cfg(feature = "rpc")]
+    pub use cambium_trie::{EIP1186AccountProofResponse, EIP1186StorageProof};
+}
 
 /// The key-value store: entries with a root, and serializable transactions.
 pub use cambium_kv as kv;
@@ -106,64 +220,19 @@ pub use {
 };
 
 pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
-pub use backup::{BackupParts, WholeBackup, backup_with_parts};
-pub use cambium_chain::{
-    AccessListReader, AccessListSizes, AccessListWriter, AmsterdamRules, BlobSchedule, Block,
-    BlockChanges, BlockExecutor, BlockFault, BlockInput, BlockSealer, BlockSize, BlockSource,
-    BlockState, BlockWitness, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
-    ClaimedChanges, DryRun, DryRunError, DumpProgress, DumpSummary, EvmSession, ExecutedBlock,
-    ExecutionCounts, ExecutionError, Executor, ExecutorKind, FileError, FileKind, FilePosition,
-    Fork, FoundLog, FoundReceipt, FoundTransaction, Genesis, GenesisAccount, GenesisError,
-    GenesisPart, HeaderError, Hooks, ImportProgress, ImportSummary, InitOptions, InitProgress,
-    InputFile, InsertedBlock, LayeredWitness, ManyRead, NoSpread, OPTIMISTIC_THREADS_MIN, Outcome,
-    Pool, PreparedBlock, Progress, READ_AHEAD_DEFAULT, ROUTER, RawBlock, Receipt, RootAfter, Rules,
-    SLOT_READER, STATELESS_GAS_LIMIT_MAX, SignatureError, Spread, StateRead, StatelessError,
-    StatelessReport, StatelessRules, Strictness, TOKEN, Timed, Timings, Transaction,
-    TransactionFault, VerifyError, WithAccessLists, WitnessForm, WitnessGap, Workload,
-    WorkloadError, WorkloadParams, block_env, brief_json_error, config_env, token_balance_slot,
-    transaction_env,
+pub use chain::{BlockSource, Chain, ChainError, ChainSpec, Genesis, InitOptions};
+pub use db::{
+    Account, BlockId, BlockMeta, ChainEvent, Changes, Committed, Db, Loader, Options, Sealed,
+    Session, Staged, StateError, Subscription, View,
 };
-pub use cambium_disk::{
-    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
-    FinishedRead, IoMethod, LockError, QueuedRead, ReadQueue, ReadRequest, StdDisk, StdDiskOptions,
+pub use disk::{Disk, FaultyDisk, StdDisk};
+pub use execution::EvmSession;
+pub use history::{History, HistoryError, HistoryOptions};
+pub use index::{ChainIndex, IndexOptions};
+pub use node::{BlockRef, Node, StateAt};
+pub use proof::{
+    AccountProof, BlockWitness, NoResolve, ProofTargets, StorageKey, verify_account_proof,
 };
-pub use cambium_history::{
-    CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
-    HistoryStats, HistoryView, WholeNodes, backup_with_history,
-};
-pub use cambium_index::{
-    BlockPreimages, ChainIndex, CheckedIndex, FoundHash, IndexCopy, IndexError, IndexFollower,
-    IndexOptions, IndexProgress, IndexStats, IndexedBlock, LogBlocks, LogFilter, ReceiptsOf,
-    StoredBody, StoredBodyError, copy_index, pack_receipts,
-};
-pub use cambium_preimages::{
-    Preimages, PreimagesError, PreimagesLookup, PreimagesOptions, PreimagesStats, copy_preimages,
-};
-pub use cambium_primitives::{
-    AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
-    AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
-    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, ChangesError, CodeChange,
-    DecodeError, EntryValue, HashedPostState, HashedStorage, NonceChange, Path, PreStateAccount,
-    PreStateError, PreStateValues, Reader, SlotChanges, StorageChange, StoredValue,
-};
-pub use cambium_state::{
-    BackupReport, BackupSizes, BlockMeta, ChainEvent, CheckProgress, CheckReport, Committed,
-    CommittedBlock, CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress,
-    Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery, RepairFinding,
-    RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
-    Stats, Subscription, ValueStats, View, backup, follower_bytes, repair,
-};
-pub use cambium_store::{LogPosition, StoreError};
-pub use cambium_trie::{
-    AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
-    LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
-    ProvedPage, RangeProof, RangeProofError, StorageKey, StorageProof, TrieError, UpdateError,
-    VerifiedAccount, Witness, WitnessError, verify_account_proof,
-};
-#[cfg(feature = "rpc")]
-pub use cambium_trie::{EIP1186AccountProofResponse, EIP1186StorageProof};
-pub use formats::FORMATS;
-pub use reader::{ChainReader, existing_disk};
 
 /// Compiles the examples in the README.
 #[cfg(doctest)]

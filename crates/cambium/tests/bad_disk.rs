@@ -3,7 +3,7 @@
 
 use crate::support;
 use crate::support::{Fixture, Run, copy_dir, program, say};
-use cambium::{BlockSource, Chain, ChainError, Options, StateError, StdDisk, StoreError};
+use cambium::{BlockSource, Chain, ChainError, Options, StateError, StdDisk, db::StoreError};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -590,7 +590,7 @@ fn a_failed_sync_stops_the_engine_until_it_is_opened_again() {
         &mut |_| {},
     )
     .unwrap();
-    disk.inject(cambium::Fault::FailedSync, "log", 1);
+    disk.inject(cambium::disk::Fault::FailedSync, "log", 1);
     let import = |chain: &Chain| chain.import(BlockSource::open(fixture.chain())?, &mut |_| {});
     assert!(matches!(import(&chain), Err(ChainError::State(_))));
     let again = import(&chain);

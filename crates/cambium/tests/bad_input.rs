@@ -6,7 +6,7 @@ use crate::support::Fixture;
 use alloy_consensus::{EthereumTxEnvelope, Header, Signed, proofs::calculate_transaction_root};
 use alloy_primitives::{Address, B64, B256, Bloom, Bytes, Signature, U256};
 use alloy_rlp::Encodable;
-use cambium::{Block, Transaction};
+use cambium::chain::{Block, Transaction};
 use serde_json::Value;
 use std::{fs, io::Write};
 

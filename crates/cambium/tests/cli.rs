@@ -3,7 +3,7 @@
 use crate::support;
 use crate::support::{Fixture, cambium, quantity};
 use alloy_consensus::transaction::SignerRecoverable;
-use cambium::{B256, RawBlock, keccak256};
+use cambium::{B256, chain::RawBlock, keccak256};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fs, path::Path};
 
@@ -101,8 +101,8 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
         .recover_signer()
         .unwrap()
         .to_string();
-    let token = cambium::TOKEN.to_string();
-    let slot = cambium::token_balance_slot(&sender.parse().unwrap()).to_string();
+    let token = cambium_workload::TOKEN.to_string();
+    let slot = cambium_workload::token_balance_slot(&sender.parse().unwrap()).to_string();
 
     let get = |block: u64, what: &[&str]| {
         let block = block.to_string();
@@ -663,7 +663,11 @@ fn a_workload_of_all_kinds_is_imported_with_its_access_lists() {
         let accounts = shown["access_list"].as_array().unwrap();
         accounts.iter().any(|a| a["address"] == json!(address))
     };
-    assert!(of(cambium::ROUTER) && of(cambium::SLOT_READER) && of(cambium::TOKEN));
+    assert!(
+        of(cambium_workload::ROUTER)
+            && of(cambium_workload::SLOT_READER)
+            && of(cambium_workload::TOKEN)
+    );
 
     let out = fixture.path("other");
     let workload = |args: &[&str]| {

@@ -2,7 +2,8 @@
 
 use crate::support;
 use crate::support::{Fixture, Run};
-use cambium::{Address, B256, TOKEN, U256, keccak256};
+use cambium::{Address, B256, U256, keccak256};
+use cambium_workload::TOKEN;
 use serde_json::{Map, Value, json};
 use std::{
     fs,

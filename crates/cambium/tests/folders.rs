@@ -3,9 +3,11 @@
 
 use crate::support::{Fixture, Run, cambium, copy_dir, number, quantity, say};
 use cambium::{
-    BackupParts, BlockSource, Chain, ChainIndex, Db, Disk, FaultyDisk, FileSizes, Follower,
-    History, HistoryOptions, IndexOptions, InitOptions, Options, Preimages, StateError, WholeNodes,
-    backup_with_parts,
+    BlockSource, Chain, ChainIndex, Db, Disk, FaultyDisk, History, HistoryOptions, IndexOptions,
+    InitOptions, Options, StateError,
+    db::{BackupParts, FileSizes, backup_with_parts},
+    history::{Follower, WholeNodes},
+    preimages::Preimages,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -284,7 +286,7 @@ fn a_copy_that_ends_with_the_power_is_none_or_has_all_that_was_beside_the_databa
                 assert!(Preimages::exist(&*to).unwrap(), "{operations}");
             }
             Err(StateError::UnfinishedBackup { .. }) => unfinished += 1,
-            Err(StateError::Store(cambium::StoreError::NotADatabase { .. })) => {}
+            Err(StateError::Store(cambium::db::StoreError::NotADatabase { .. })) => {}
             Err(error) => panic!("{operations}: {error}"),
         }
     }

@@ -36,7 +36,8 @@ fn branches(fixture: &Fixture) -> Value {
 
 fn hashes(fixture: &Fixture) -> Vec<String> {
     let blocks = fixture.blocks().into_iter();
-    let hash = |block: cambium::RawBlock| block.decode().unwrap().header.hash_slow().to_string();
+    let hash =
+        |block: cambium::chain::RawBlock| block.decode().unwrap().header.hash_slow().to_string();
     blocks.map(hash).collect()
 }
 
@@ -317,7 +318,7 @@ fn blocks_receipts_and_differences_are_printed() {
 fn code_is_printed_and_mistakes_are_named() {
     let fixture = imported();
     let db = fixture.db();
-    let token = cambium::TOKEN.to_string();
+    let token = cambium_workload::TOKEN.to_string();
     let code = cambium!("get", &token, "--code", "-d", &db).done().stdout;
     let json = cambium!("get", &token, "--code", "-d", &db, "--json")
         .done()

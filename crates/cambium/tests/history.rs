@@ -53,7 +53,7 @@ fn keys(fixture: &Fixture) -> Vec<Vec<String>> {
         }
         keys.push(vec![address]);
     }
-    let token = cambium::TOKEN;
+    let token = cambium_workload::TOKEN;
     if let Some(storage) = accounts
         .iter()
         .find(|(address, _)| address.to_lowercase().contains(&format!("{token:x}")))

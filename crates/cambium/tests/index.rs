@@ -50,7 +50,7 @@ fn answers(db: &Path) -> Value {
         }
         answers.push(receipts);
     }
-    let token = cambium::TOKEN.to_string();
+    let token = cambium_workload::TOKEN.to_string();
     let logs = ask(db, &["logs", "--address", &token, "--from", "10"]);
     let first = &logs["logs"][0];
     assert_eq!(

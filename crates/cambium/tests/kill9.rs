@@ -3,7 +3,7 @@
 
 mod support;
 
-use cambium::{Chain, Db, FileSizes, History, HistoryOptions, Options, StdDisk};
+use cambium::{Chain, Db, History, HistoryOptions, Options, StdDisk, db::FileSizes};
 use std::{
     path::PathBuf,
     process::{Command, Stdio},

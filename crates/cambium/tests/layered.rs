@@ -138,8 +138,8 @@ fn accounts_and_slots_of_a_layered_chain_are_proved_and_verified_at_any_block() 
     let db = fixture.db();
     let first = fixture.blocks()[0].decode().unwrap();
     let sender = first.body.transactions[0].recover_signer().unwrap();
-    let slot = cambium::token_balance_slot(&sender).to_string();
-    let (sender, token) = (sender.to_string(), cambium::TOKEN.to_string());
+    let slot = cambium_workload::token_balance_slot(&sender).to_string();
+    let (sender, token) = (sender.to_string(), cambium_workload::TOKEN.to_string());
     let nobody = "0x00000000000000000000000000000000000000ff";
     for block in 0..=BLOCKS {
         let root = root_at(&fixture, block);
@@ -179,7 +179,7 @@ fn accounts_and_slots_of_a_layered_chain_are_proved_and_verified_at_any_block() 
 #[test]
 fn wrong_proofs_of_a_layered_chain_are_refused_with_what_is_wrong() {
     let fixture = imported();
-    let token = cambium::TOKEN.to_string();
+    let token = cambium_workload::TOKEN.to_string();
     let root = root_at(&fixture, BLOCKS);
     let proof = prove(&fixture, &token, &["7"], BLOCKS);
     let other = format!("0x{}", "11".repeat(32));

@@ -11,8 +11,10 @@ mod power;
 mod support;
 
 use cambium::{
-    Chain, ChainError, Db, FileSizes, Options, RawBlock, StateError, StdDisk, StdDiskOptions,
-    StoreError,
+    Chain, ChainError, Db, Options, StateError, StdDisk,
+    chain::RawBlock,
+    db::{FileSizes, StoreError},
+    disk::StdDiskOptions,
 };
 use power::{
     Cut, Event, Ext4, FuseDrive, Image, LogWrites, LoopDevice, Mark, Random, Recording,

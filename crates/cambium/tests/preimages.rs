@@ -3,7 +3,8 @@
 
 use crate::support;
 use crate::support::{Fixture, Run, is_long, program, quantity, say};
-use cambium::{B256, TOKEN, keccak256};
+use cambium::{B256, keccak256};
+use cambium_workload::TOKEN;
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,

@@ -9,18 +9,18 @@ use crate::{
     status::{CambiumError, CambiumStatus, Failure, run},
 };
 use cambium::{
-    Account, AccountProof, B256, BlockId, ChainReader, HistoryError, HistoryView, StorageKey, U256,
-    keccak256, verify_account_proof,
+    Account, AccountProof, B256, BlockId, HistoryError, Node, StateAt, StorageKey, U256, keccak256,
+    verify_account_proof,
 };
 use std::ffi::c_char;
 
 /// A chain's database, open for reading. Any number of threads may use one handle at the same time,
 /// except in `cambium_chain_catch_up` and `cambium_chain_close`.
-pub struct CambiumChain(ChainReader);
+pub struct CambiumChain(Node);
 
 /// The state of a chain after one block. It never changes: any number of threads may use one handle at
 /// the same time, until it is freed.
-pub struct CambiumState(HistoryView);
+pub struct CambiumState(StateAt);
 
 /// A block, by number and hash.
 #[repr(C)]
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn cambium_chain_open(
             given => given,
         };
         // SAFETY: the pointer is as the header asks of the caller.
-        let opened = ChainReader::open(unsafe { read_path(directory)? }, memory_bytes)?;
+        let opened = Node::open(unsafe { read_path(directory)? }, memory_bytes)?;
         // SAFETY: the pointer is as the header asks of the caller.
         unsafe { write(chain, Box::into_raw(Box::new(CambiumChain(opened)))) }?;
         Ok(CambiumStatus::Ok)
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn cambium_chain_state(
     error: *mut CambiumError,
 ) -> CambiumStatus {
     // SAFETY: the pointers are as the header asks of the caller.
-    unsafe { state_of(chain, state, error, ChainReader::state) }
+    unsafe { state_of(chain, state, error, |node| Ok(node.db().view()?.into())) }
 }
 
 /// Writes the state after the canonical block of this number: from an archive, or else from the block
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn cambium_chain_state_at(
     error: *mut CambiumError,
 ) -> CambiumStatus {
     // SAFETY: the pointers are as the header asks of the caller.
-    unsafe { state_of(chain, state, error, |chain| chain.state_at(number)) }
+    unsafe { state_of(chain, state, error, |node| node.kept_state_at(number)) }
 }
 
 /// # Safety
@@ -163,7 +163,7 @@ unsafe fn state_of(
     chain: *const CambiumChain,
     state: *mut *mut CambiumState,
     error: *mut CambiumError,
-    read: impl FnOnce(&ChainReader) -> Result<HistoryView, HistoryError>,
+    read: impl FnOnce(&Node) -> Result<StateAt, HistoryError>,
 ) -> CambiumStatus {
     run(error, || {
         check_result(state)?;

@@ -1,6 +1,6 @@
 //! Status codes and messages, and the one place where panics are caught.
 
-use cambium::{HistoryError, StateError, StoreError};
+use cambium::{HistoryError, StateError, db::StoreError};
 use cambium_kv::{KvError, VerifyError};
 use std::{
     any::Any,

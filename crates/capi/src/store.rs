@@ -11,7 +11,7 @@ use crate::{
     status::{CambiumError, CambiumStatus, Failure, run},
     transaction::CambiumTransaction,
 };
-use cambium::{FaultyDisk, existing_disk};
+use cambium::{FaultyDisk, disk::existing_disk};
 use cambium_kv::{KvError, KvOptions, Store, VALUE_BYTES_MAX};
 use std::{
     ffi::{CStr, c_char},

@@ -1,9 +1,7 @@
 //! Access lists of a chain's blocks: stored with the block from Amsterdam on, computed on demand
 //! before.
 
-use crate::{
-    Chain, ChainError, DryRun, error::unreadable, prepare::BlockAgain, stored::StoredBlock,
-};
+use crate::{Chain, ChainError, DryRun, prepare::BlockAgain, stored::StoredBlock};
 use alloy_primitives::Bytes;
 use cambium_evm::{AccessListSizes, Hooks, Sequential};
 use cambium_primitives::{AccessList, AccessListLimits, BlockNumber};
@@ -27,7 +25,7 @@ impl Chain {
         let transactions = stored.block()?.body.transactions.len();
         let limits = AccessListLimits::of_transactions(transactions);
         AccessList::decode(&stored.body.access_list, &limits)
-            .map_err(|error| unreadable(stored.id, error))
+            .map_err(|error| ChainError::unreadable(stored.id, error))
     }
 
     /// The RLP of the access list that is stored with a canonical block, if there is one.

@@ -286,8 +286,12 @@ impl Chain {
         StoredBlock::read(meta.ok_or(ChainError::NoSuchBlock { number, head })?)
     }
 
-    /// The stored data of a block of any branch.
-    pub(crate) fn stored_of(&self, id: BlockId) -> Result<Option<StoredBlock>, ChainError> {
+    /// A block of any branch as it is stored, if the database or the index has it.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::State`] and [`ChainError::Index`] if the block can't be read.
+    pub fn stored_of(&self, id: BlockId) -> Result<Option<StoredBlock>, ChainError> {
         let indexed = self.indexed(id.number);
         match indexed {
             Ok(Some(stored)) if stored.id == id => Ok(Some(stored)),
@@ -321,7 +325,7 @@ impl Chain {
 
     /// The id of a header's parent. A parent in memory is found by its hash alone, so that a wrong
     /// number in the child is reported as such.
-    pub(crate) fn parent_of(&self, header: &Header) -> BlockId {
+    pub fn parent_of(&self, header: &Header) -> BlockId {
         let by_number = || BlockId::new(header.number.saturating_sub(1), header.parent_hash);
         self.db.find(&header.parent_hash).unwrap_or_else(by_number)
     }

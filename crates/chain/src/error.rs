@@ -147,7 +147,16 @@ impl ChainError {
         }
     }
 
-    pub(crate) fn invalid(id: BlockId, fault: impl Into<BlockFault>) -> Self {
+    /// The error of a block in the database that can't be decoded.
+    pub fn unreadable(id: BlockId, why: impl Display) -> Self {
+        Self::Unreadable {
+            what: format!("block {id}"),
+            why: why.to_string(),
+        }
+    }
+
+    /// The error of an invalid block.
+    pub fn invalid(id: BlockId, fault: impl Into<BlockFault>) -> Self {
         let fault = Box::new(fault.into());
         Self::Block { id, fault }
     }
@@ -191,13 +200,5 @@ pub(crate) fn unreadable_spec(why: String) -> ChainError {
     ChainError::Unreadable {
         what: "the chain's fork rules".to_owned(),
         why,
-    }
-}
-
-/// The error of a block in the database that can't be decoded.
-pub(crate) fn unreadable(id: BlockId, why: impl Display) -> ChainError {
-    ChainError::Unreadable {
-        what: format!("block {id}"),
-        why: why.to_string(),
     }
 }

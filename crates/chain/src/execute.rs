@@ -5,7 +5,7 @@ use crate::{
     error::execution_error,
     preimages::created,
     reads::TimedReads,
-    stored::{KnownBlock, meta, packed},
+    stored::{KnownBlock, meta, packed_receipts},
     validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
 use alloy_primitives::{B256, Bytes};
@@ -147,9 +147,9 @@ struct Done {
     outcome: Option<Outcome>,
     /// The access list of execution, if it was recorded.
     access_list: Option<AccessList>,
-    /// Its receipts, packed, if they are kept.
+    /// Its receipts, packed_receipts, if they are kept.
     receipts: Option<Vec<u8>>,
-    /// What it has created, packed, if preimages are kept.
+    /// What it has created, packed_receipts, if preimages are kept.
     preimages: Option<Vec<u8>>,
     counts: ExecutionCounts,
     timings: Timings,
@@ -397,7 +397,7 @@ impl Chain {
 
         let start = Instant::now();
         let receipts = match self.keeps_receipts() {
-            true => packed(&outcome.receipts),
+            true => packed_receipts(&outcome.receipts),
             false => None,
         };
         let kept = how.keeps_outcome.then(|| {

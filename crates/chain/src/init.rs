@@ -9,7 +9,6 @@ use crate::{
     genesis::each_part,
     preimages::{FirstPreimages, options as preimages_options},
     stored::{KnownBlock, meta},
-    workload::Workload,
 };
 use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{B256, KECCAK256_EMPTY, U256, keccak256};
@@ -61,7 +60,7 @@ impl InitOptions {
 pub enum InitProgress {
     /// Accounts are being read or generated.
     Accounts {
-        /// Bytes of the genesis file, or accounts and slots of the workload, so far.
+        /// Bytes of the genesis file, or accounts and slots of a genesis without a file, so far.
         done: u64,
         /// Total of these; 0 if it is unknown.
         of: u64,
@@ -164,33 +163,40 @@ impl Chain {
         Self::from_genesis(loaded, &header, preimages)
     }
 
-    /// Initializes a database on `disk` from a workload's genesis state, without a file.
+    /// Initializes a database on `disk` from a genesis whose state is made piece by piece: `genesis`
+    /// is its header fields and fork rules, and `for_each_part` passes `entries` accounts and slots
+    /// to the function that it is given.
     ///
     /// # Errors
     ///
-    /// [`ChainError::State`] if there is a database already, or it can't be written.
-    pub fn init_workload(
+    /// [`ChainError::State`] if there is a database already, or it can't be written;
+    /// [`ChainError::Genesis`] if the genesis has no rules, or rules that are not known here.
+    pub fn init_parts(
         disk: Arc<dyn Disk>,
-        workload: &Workload,
+        genesis: &Genesis,
+        entries: u64,
+        for_each_part: impl FnOnce(
+            &mut dyn FnMut(GenesisPart) -> Result<(), ChainError>,
+        ) -> Result<(), ChainError>,
         options: impl Into<InitOptions>,
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
-        let genesis = workload.genesis();
+        genesis.check_rules()?;
         let (mut loader, preimages) = options.into().begin(disk)?;
-        let (mut done, of) = (0, genesis.accounts + workload.genesis_slots());
-        workload.for_each_part(|part| {
+        let mut done = 0;
+        for_each_part(&mut |part| {
             let before = done;
             done += match &part {
                 GenesisPart::Account(_, account) => 1 + account.storage.len(),
                 GenesisPart::Slots(_, slots) => slots.len(),
             } as u64;
             if before / TELL_ACCOUNTS != done / TELL_ACCOUNTS {
-                progress(InitProgress::Accounts { done, of });
+                progress(InitProgress::Accounts { done, of: entries });
             }
             take(&mut loader, &preimages, part)
         })?;
         let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
-        Self::from_genesis(loaded, &genesis, preimages)
+        Self::from_genesis(loaded, genesis, preimages)
     }
 
     fn from_genesis(

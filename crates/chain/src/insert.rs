@@ -8,15 +8,10 @@
 
 use crate::{
     Chain, ChainError, PreparedBlock,
-    error::execution_error,
     execute::{How, Step},
-    prepare::BlockAgain,
-    reads::TimedReads,
-    stored::StoredBlock,
-    verify_outcome,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_evm::{Executor, Hooks, Outcome, StateRead};
+use cambium_evm::Outcome;
 use cambium_primitives::BlockId;
 use cambium_state::{StateError, View};
 
@@ -122,59 +117,6 @@ impl Chain {
             finalized.map(find).transpose()?,
         );
         Ok(self.db().set_canonical(head, safe, finalized)?)
-    }
-
-    /// Executes a block of the database again on its parent's state: for its receipts and whatever else
-    /// is not stored, or if its access list was applied instead of executing it. The outcome is
-    /// verified against the header.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::UnknownBlock`] if there is no such block, and the errors of
-    /// [`Db::view_of`](cambium_state::Db::view_of) if its parent's state can't be read.
-    pub fn outcome_of(&self, id: BlockId) -> Result<Outcome, ChainError> {
-        let stored = self.stored_of(id)?;
-        self.outcome_in(&stored.ok_or(StateError::UnknownBlock(id.hash))?)
-    }
-
-    /// As [`Chain::outcome_of`], for a block that has been read.
-    pub(crate) fn outcome_in(&self, stored: &StoredBlock) -> Result<Outcome, ChainError> {
-        let again = self.prepare_again(stored)?;
-        let view = self.db().view_of(self.parent_of(&again.block.header))?;
-        let mut session = view.clone().session();
-        let mut roots = |changes: &_| session.intermediate_root(changes);
-        let hooks = Hooks {
-            roots: Some(&mut roots),
-            ..Hooks::default()
-        };
-        let reads = TimedReads::new(view);
-        self.execute_again(stored.id, &again, &reads, self.executor(), hooks)
-    }
-
-    /// Executes a stored block on the state before it, and verifies the outcome against the header.
-    pub(crate) fn execute_again<S>(
-        &self,
-        id: BlockId,
-        again: &BlockAgain,
-        state: S,
-        executor: &impl Executor,
-        hooks: Hooks<'_, S::Error>,
-    ) -> Result<Outcome, ChainError>
-    where
-        S: StateRead + Sync,
-        S::Error: Into<ChainError>,
-    {
-        let BlockAgain {
-            block,
-            senders,
-            post_merge,
-        } = again;
-        let input = self.spec().input(block, senders, *post_merge);
-        let outcome = executor.execute(&input, state, hooks);
-        let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let verified = verify_outcome(&block.header, &outcome, None);
-        let _ = verified.map_err(|error| ChainError::invalid(id, error))?;
-        Ok(outcome)
     }
 
     /// The state after the newest block that [`Chain::set_canonical`] has called finalized; `None` if

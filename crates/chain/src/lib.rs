@@ -1,5 +1,5 @@
 //! A chain on top of the state engine: genesis, headers, fork rules, chain files, block import,
-//! stateless execution and the workload generator.
+//! building of blocks and stateless execution.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
@@ -12,7 +12,6 @@ mod body;
 mod verify;
 mod files;
 mod genesis;
-mod workload;
 mod error;
 mod stored;
 mod reads;
@@ -25,9 +24,8 @@ mod evm_session;
 mod ahead;
 mod execute;
 mod batch;
+mod again;
 mod insert;
-mod replay;
-mod lookup;
 mod import;
 mod dry_run;
 mod access_list;
@@ -62,7 +60,6 @@ pub use import::{ImportProgress, ImportSummary};
 pub use init::{InitOptions, InitProgress};
 pub use insert::InsertedBlock;
 pub use json::brief_json_error;
-pub use lookup::{FoundLog, FoundReceipt, FoundTransaction};
 pub use prepare::PreparedBlock;
 pub use reads::TimedReads;
 pub use sealer::ChainSealer;
@@ -73,8 +70,5 @@ pub use stateless::{
     BlockWitness, LayeredWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport,
     StatelessRules, Strictness, WitnessForm, WitnessGap,
 };
+pub use stored::{StoredBlock, packed_receipts};
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};
-pub use workload::{
-    BlockSealer, BlockSize, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN, Workload,
-    WorkloadError, WorkloadParams, token_balance_slot,
-};

@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_evm::{ManyRead, StateRead, account_info};
-use cambium_history::{HistoryError, HistoryView};
+use cambium_history::{HistoryError, StateAt};
 use cambium_keccak::keccak256_each;
 use cambium_state::{StateError, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
@@ -93,7 +93,7 @@ impl StateRead for TimedReads {
 }
 
 /// The state after an old block, as execution reads it.
-pub(crate) struct OldState<'a>(pub(crate) &'a HistoryView);
+pub(crate) struct OldState<'a>(pub(crate) &'a StateAt);
 
 impl DatabaseRef for OldState<'_> {
     type Error = HistoryError;

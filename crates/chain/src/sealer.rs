@@ -1,11 +1,10 @@
-//! Building blocks on a chain, for the workload generator.
+//! Building blocks: a draft, of which the transactions are chosen, is executed and gets its header.
 
 use crate::{
     Block, Chain, ChainError,
     error::execution_error,
     reads::TimedReads,
-    stored::{KnownBlock, meta, packed},
-    workload::BlockSealer,
+    stored::{KnownBlock, meta, packed_receipts},
 };
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::U256;
@@ -16,10 +15,16 @@ use cambium_primitives::{AccessList, BlockId};
 /// Executes drafts on the chain's head and commits the finished blocks.
 pub struct ChainSealer<'a>(pub &'a Chain);
 
-impl BlockSealer for ChainSealer<'_> {
-    type Error = ChainError;
-
-    fn seal(&mut self, draft: Block) -> Result<Block, ChainError> {
+impl ChainSealer<'_> {
+    /// Executes `draft` on its parent and commits it as the head. Fills in the header's state root,
+    /// receipts root, logs bloom, gas used, requests hash and access list's hash, each where the
+    /// block's fork has it. The other fields are final.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Block`] if a transaction is invalid, [`ChainError::State`] if the state can't be
+    /// read or written.
+    pub fn seal(&self, draft: Block) -> Result<Block, ChainError> {
         let chain = self.0;
         let mut block = draft;
         let id = BlockId::new(block.header.number, block.header.hash_slow());
@@ -56,7 +61,7 @@ impl BlockSealer for ChainSealer<'_> {
         header.requests_hash = header.requests_hash.map(|_| requests.requests_hash());
         header.block_access_list_hash = access_list.as_ref().map(AccessList::hash);
         header.state_root = staged.root();
-        let receipts = keeps_receipts.then(|| packed(&receipts)).flatten();
+        let receipts = keeps_receipts.then(|| packed_receipts(&receipts)).flatten();
         let hash = header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);

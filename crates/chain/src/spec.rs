@@ -251,7 +251,7 @@ impl ChainSpec {
 
     /// Whether signatures in a block must have `s` in the lower half (EIP-2). A block without
     /// difficulty is past the merge.
-    pub(crate) fn has_low_signatures(&self, header: &Header) -> bool {
+    pub fn has_low_signatures(&self, header: &Header) -> bool {
         header.difficulty.is_zero() || self.fork_at(header.number, 0, false) >= Fork::Homestead
     }
 

@@ -1,6 +1,6 @@
 //! The data that the database stores with a block.
 
-use crate::{Block, ChainError, error::unreadable};
+use crate::{Block, ChainError};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, U256};
 use alloy_rlp::Decodable;
@@ -61,7 +61,7 @@ pub(crate) fn meta(
 }
 
 /// Compresses receipts, to be stored with their block. A block without transactions needs none.
-pub(crate) fn packed(receipts: &[Receipt]) -> Option<Vec<u8>> {
+pub fn packed_receipts(receipts: &[Receipt]) -> Option<Vec<u8>> {
     if receipts.is_empty() {
         return None;
     }
@@ -71,33 +71,45 @@ pub(crate) fn packed(receipts: &[Receipt]) -> Option<Vec<u8>> {
 }
 
 /// A block as it is stored, not decoded.
-pub(crate) struct StoredBlock {
-    pub(crate) id: BlockId,
-    pub(crate) body: StoredBody,
+#[derive(Clone, Debug)]
+pub struct StoredBlock {
+    /// The block.
+    pub id: BlockId,
+    /// What is stored of it.
+    pub body: StoredBody,
 }
 
 impl StoredBlock {
     pub(crate) fn read(meta: BlockMeta) -> Result<Self, ChainError> {
         let BlockMeta { id, body, .. } = meta;
-        let body = StoredBody::decode(&body).map_err(|error| unreadable(id, error))?;
+        let body = StoredBody::decode(&body).map_err(|error| ChainError::unreadable(id, error))?;
         Ok(Self { id, body })
     }
 
     /// Decodes the block.
-    pub(crate) fn block(&self) -> Result<Block, ChainError> {
-        Block::decode(&mut &self.body.rlp[..]).map_err(|error| unreadable(self.id, error))
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Unreadable`] if its bytes are no block.
+    pub fn block(&self) -> Result<Block, ChainError> {
+        Block::decode(&mut &self.body.rlp[..])
+            .map_err(|error| ChainError::unreadable(self.id, error))
     }
 
     /// Decodes the receipts; `None` if they are not stored.
-    pub(crate) fn receipts(&self) -> Result<Option<Vec<Receipt>>, ChainError> {
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Unreadable`] if their bytes are no receipts.
+    pub fn receipts(&self) -> Result<Option<Vec<Receipt>>, ChainError> {
         let rlp = self.body.receipts_rlp();
-        let Some(rlp) = rlp.map_err(|error| unreadable(self.id, error))? else {
+        let Some(rlp) = rlp.map_err(|error| ChainError::unreadable(self.id, error))? else {
             return Ok(None);
         };
         let decoded = Vec::decode(&mut &rlp[..]);
         decoded
             .map(Some)
-            .map_err(|error| unreadable(self.id, error))
+            .map_err(|error| ChainError::unreadable(self.id, error))
     }
 }
 

@@ -1,11 +1,10 @@
 //! Dumps of states in memory: of accounts with many slots, and damaged ones.
 
 use alloy_primitives::{Address, B256, U256};
-use cambium_chain::{
-    BlockSize, Chain, ChainError, ChainSealer, Fork, InputFile, Workload, WorkloadParams,
-};
-use cambium_history::HistoryView;
+use cambium_chain::{Chain, ChainError, ChainSealer, Fork, InputFile};
+use cambium_history::StateAt;
 use cambium_state::{FaultyDisk, Options};
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{
     io::{Seek, Write},
     sync::Arc,
@@ -18,7 +17,7 @@ fn options() -> Options {
     }
 }
 
-fn dump(chain: &Chain, view: &HistoryView) -> Vec<u8> {
+fn dump(chain: &Chain, view: &StateAt) -> Vec<u8> {
     let mut out = Vec::new();
     let written = chain.dump_state(view, false, "memory", &mut out, &mut |_| {});
     assert!(written.unwrap().has_block);
@@ -46,7 +45,7 @@ fn chain() -> Chain {
     });
     let workload = workload.unwrap();
     let disk = Arc::new(FaultyDisk::new(1));
-    let chain = Chain::init_workload(disk, &workload, options(), &mut |_| {}).unwrap();
+    let chain = workload.init(disk, options(), &mut |_| {}).unwrap();
     let genesis = chain.block(0).unwrap().header;
     workload
         .generate(&genesis, &mut ChainSealer(&chain), |_| Ok(()))

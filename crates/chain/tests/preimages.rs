@@ -2,11 +2,11 @@
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_chain::{
-    BlockSize, Chain, ChainError, ChainSealer, FilePosition, Fork, InitOptions, InputFile,
-    RawBlock, Workload, WorkloadParams,
+    Chain, ChainError, ChainSealer, FilePosition, Fork, InitOptions, InputFile, RawBlock,
 };
 use cambium_preimages::{Preimages, PreimagesError};
 use cambium_state::{Db, Disk, FaultyDisk, FileSizes, Options};
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{
     io::{Seek, Write},
     ops::ControlFlow,
@@ -55,7 +55,9 @@ fn workload(fork: Fork) -> Workload {
 }
 
 fn init(disk: &FaultyDisk, workload: &Workload, options: impl Into<InitOptions>) -> Chain {
-    Chain::init_workload(Arc::new(disk.clone()), workload, options, &mut |_| {}).unwrap()
+    workload
+        .init(Arc::new(disk.clone()), options, &mut |_| {})
+        .unwrap()
 }
 
 fn open(disk: &FaultyDisk) -> Result<Chain, ChainError> {
@@ -289,7 +291,7 @@ fn an_initialization_that_is_interrupted_is_begun_again_with_or_without_preimage
         let disk = FaultyDisk::new(4);
         disk.lose_power_after(calls);
         let options = with_preimages(small());
-        let made = Chain::init_workload(Arc::new(disk.clone()), &workload, options, &mut |_| {});
+        let made = workload.init(Arc::new(disk.clone()), options, &mut |_| {});
         let is_made = made.is_ok();
         drop(made);
         for wanted in [true, false] {
@@ -658,7 +660,7 @@ fn whole_preimages_without_a_database_are_not_removed() {
             disk.remove(&name).unwrap();
         }
     }
-    let again = Chain::init_workload(Arc::new(disk.clone()), &workload, small(), &mut |_| {});
+    let again = workload.init(Arc::new(disk.clone()), small(), &mut |_| {});
     let told = again.map(drop).unwrap_err().to_string();
     assert!(told.contains("has preimages already"), "{told}");
     assert!(Preimages::exist(&disk).unwrap());

@@ -9,8 +9,8 @@ use crate::{
     run::reader,
     runs::{LiveRun, Run, Runs},
     span::{Above, Keep, Limits, Span, Window},
+    state_at::Present,
     upkeep::FileRun,
-    view::Present,
 };
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, StateError};

@@ -10,7 +10,7 @@ use crate::{
     list::{DIR, RUN_LIST, RunList, file_of},
     run::reader,
     runs::Run,
-    view::{HistoryView, Present},
+    state_at::{Present, StateAt},
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber, Path};
@@ -305,7 +305,7 @@ impl History {
     ///
     /// [`HistoryError::NotKept`] below its first block, [`StateError::NoSuchBlock`] above the head,
     /// and the errors of [`History::catch_up`].
-    pub fn view_at(&self, db: &Db, number: BlockNumber) -> Result<HistoryView, HistoryError> {
+    pub fn view_at(&self, db: &Db, number: BlockNumber) -> Result<StateAt, HistoryError> {
         loop {
             let head = db.head();
             let runs = self.inner.runs.read().clone();
@@ -330,7 +330,7 @@ impl History {
             })?;
             let present = self.inner.present(db, runs.upto)?;
             if present.view.block_hash(number)? == Some(id.hash) {
-                return Ok(HistoryView::new(present, runs, id));
+                return Ok(StateAt::new(present, runs, id));
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::{
         writer::{RunContent, RunWriter},
     },
     runs::{LiveRun, Run, Runs},
-    view::Present,
+    state_at::Present,
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};

@@ -66,7 +66,7 @@ mod old;
 mod nodes;
 mod rewind;
 mod in_order;
-mod view;
+mod state_at;
 mod list;
 mod span;
 mod keeper;
@@ -82,7 +82,7 @@ pub use follower::Follower;
 pub use history::{CatchUp, CheckedHistory, History, HistoryStats};
 pub use keeper::HistoryOptions;
 pub use node::WholeNodes;
-pub use view::HistoryView;
+pub use state_at::StateAt;
 
 /// Number of the format of each kind of file that this version writes, by the name of the kind.
 pub const FORMATS: [(&str, u32); 2] = [

@@ -10,7 +10,7 @@ use crate::{
     old::Old,
     rewind::{RewoundTrie, Source},
     runs::{LiveRun, Runs},
-    view::Present,
+    state_at::Present,
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Path};

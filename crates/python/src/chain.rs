@@ -5,9 +5,7 @@ use crate::{
     convert::{address, int, key, slot},
     errors::{Failure, ProofError},
 };
-use cambium::{
-    AccountProof, ChainReader, HistoryView, StorageKey, U256, keccak256, verify_account_proof,
-};
+use cambium::{AccountProof, Node, StateAt, StorageKey, U256, keccak256, verify_account_proof};
 use parking_lot::RwLock;
 use pyo3::{
     prelude::*,
@@ -20,12 +18,12 @@ use std::path::PathBuf;
 #[pyclass(frozen, module = "cambium")]
 pub(crate) struct Chain {
     /// `None` once it is closed.
-    reader: RwLock<Option<ChainReader>>,
+    node: RwLock<Option<Node>>,
 }
 
 /// The state of a chain after one block. It never changes. Threads may share it.
 #[pyclass(frozen, module = "cambium")]
-pub(crate) struct State(HistoryView);
+pub(crate) struct State(StateAt);
 
 /// The fields of an account.
 #[pyclass(frozen, eq, module = "cambium")]
@@ -38,9 +36,9 @@ impl Chain {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&ChainReader) -> Result<T, Failure> + Send,
+        work: impl FnOnce(&Node) -> Result<T, Failure> + Send,
     ) -> Result<T, Failure> {
-        py.detach(|| work(self.reader.read().as_ref().ok_or(CLOSED)?))
+        py.detach(|| work(self.node.read().as_ref().ok_or(CLOSED)?))
     }
 }
 
@@ -50,23 +48,23 @@ impl Chain {
     #[staticmethod]
     #[pyo3(signature = (path, *, memory_bytes=1 << 30))]
     fn open(py: Python<'_>, path: PathBuf, memory_bytes: u64) -> PyResult<Self> {
-        let opened = py.detach(|| ChainReader::open(&path, memory_bytes).map_err(Failure::from))?;
+        let opened = py.detach(|| Node::open(&path, memory_bytes).map_err(Failure::from))?;
         Ok(Self {
-            reader: RwLock::new(Some(opened)),
+            node: RwLock::new(Some(opened)),
         })
     }
 
     /// The newest block that this handle has seen.
     #[getter]
     fn head(&self, py: Python<'_>) -> PyResult<Block> {
-        Ok(self.with(py, |reader| Ok(reader.head().into()))?)
+        Ok(self.with(py, |node| Ok(node.head().into()))?)
     }
 
     /// Moves to the newest block that was written, and returns it.
     fn catch_up(&self, py: Python<'_>) -> PyResult<Block> {
         let moved = py.detach(|| {
-            let mut reader = self.reader.write();
-            Ok::<_, Failure>(reader.as_mut().ok_or(CLOSED)?.catch_up()?)
+            let mut node = self.node.write();
+            Ok::<_, Failure>(node.as_mut().ok_or(CLOSED)?.catch_up()?)
         })?;
         Ok(moved.into())
     }
@@ -74,17 +72,17 @@ impl Chain {
     /// The state at the head, or after the canonical block of a number.
     #[pyo3(signature = (number=None))]
     fn state(&self, py: Python<'_>, number: Option<u64>) -> PyResult<State> {
-        Ok(self.with(py, |reader| match number {
-            Some(number) => Ok(State(reader.state_at(number)?)),
-            None => Ok(State(reader.state()?)),
+        Ok(self.with(py, |node| match number {
+            Some(number) => Ok(State(node.kept_state_at(number)?)),
+            None => Ok(State(node.db().view()?.into())),
         })?)
     }
 
     /// Closes it. States stay valid; the files are released with the last of them.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            let reader = self.reader.write().take();
-            drop(reader);
+            let node = self.node.write().take();
+            drop(node);
         });
     }
 

@@ -1,6 +1,6 @@
 //! Exceptions, classified by what their catcher does. Each has the engine's message.
 
-use cambium::{HistoryError, StateError, StoreError};
+use cambium::{HistoryError, StateError, db::StoreError};
 use cambium_kv::{KvError, VerifyError};
 use pyo3::{
     PyErr, create_exception,

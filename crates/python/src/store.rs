@@ -6,7 +6,7 @@ use crate::{
     errors::Failure,
     transaction::{Transaction, batch_of},
 };
-use cambium::{Bytes, FaultyDisk, existing_disk};
+use cambium::{Bytes, FaultyDisk, disk::existing_disk};
 use cambium_kv::KvOptions;
 use parking_lot::RwLock;
 use pyo3::{

@@ -3,13 +3,14 @@
 use alloy_primitives::{B256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    AccessListReader, AccessListWriter, Block, BlockSize, BlockSource, Chain, ChainError,
-    ChainSealer, ChainWriter, FileError, Fork, RawBlock, WithAccessLists, Workload, WorkloadParams,
+    AccessListReader, AccessListWriter, Block, BlockSource, Chain, ChainError, ChainSealer,
+    ChainWriter, FileError, Fork, RawBlock, WithAccessLists,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_primitives::{AccessListLimits, BlockId};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::false_lists;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{fs, path::Path, sync::Arc};
 
 const BLOCKS: u64 = 3;
@@ -29,7 +30,7 @@ fn workload(fork: Fork) -> Workload {
 
 fn empty(workload: &Workload, disk: &FaultyDisk) -> Chain {
     let disk = Arc::new(disk.clone());
-    Chain::init_workload(disk, workload, options(), &mut |_| {}).unwrap()
+    workload.init(disk, options(), &mut |_| {}).unwrap()
 }
 
 fn options() -> Options {

@@ -3,15 +3,14 @@
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use alloy_trie::{Nibbles, TrieAccount, proof::verify_proof};
-use cambium_chain::{
-    BlockSize, Chain, ChainSealer, Fork, TOKEN, Workload, WorkloadParams, token_balance_slot,
-};
-use cambium_history::{History, HistoryOptions, HistoryView, WholeNodes};
+use cambium_chain::{Chain, ChainSealer, Fork};
+use cambium_history::{History, HistoryOptions, StateAt, WholeNodes};
 use cambium_primitives::Account;
 use cambium_state::{FaultyDisk, Options, StateError, View};
 use cambium_trie::{
     AccountProof, EIP1186AccountProofResponse, RangeProof, RangeProofError, verify_account_proof,
 };
+use cambium_workload::{BlockSize, TOKEN, Workload, WorkloadParams, token_balance_slot};
 use std::{num::NonZeroUsize, ops::ControlFlow, sync::Arc};
 
 const BLOCKS: u64 = 8;
@@ -37,7 +36,7 @@ fn chain(merge_interval: Option<u64>) -> (Chain, Option<History>) {
         ..Options::default()
     };
     let options = merge_interval.map_or(options, |blocks| options.layered(blocks));
-    let chain = Chain::init_workload(disk.clone(), &workload(), options, &mut |_| {}).unwrap();
+    let chain = workload().init(disk.clone(), options, &mut |_| {}).unwrap();
     let nodes = Some(WholeNodes::default());
     let history = merge_interval
         .is_none()
@@ -90,7 +89,7 @@ fn a_proof_is_alloys_response_at_the_head_and_at_old_blocks() {
     for number in 0..=BLOCKS {
         let root = chain.block(number).unwrap().header.state_root;
         let recent: View = db.view_at(number).unwrap();
-        let old: HistoryView = history.view_at(db, number).unwrap();
+        let old: StateAt = history.view_at(db, number).unwrap();
         for index in 0..25 {
             let holder = workload().address(index);
             let slots = [token_balance_slot(&holder), B256::repeat_byte(0x77)];

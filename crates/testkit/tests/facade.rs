@@ -1,6 +1,6 @@
 //! Checks that whoever has the crate `cambium` can name every type that its functions take or return:
-//! from the names that the facade exports, public signatures are followed (functions, methods, fields, variants, traits,
-//! aliases), and each type in them must be exported as well, or its crate, if it is not one of ours.
+//! from the names that the facade exports, at its root or in a module, public signatures are followed (functions, methods,
+//! fields, variants, traits, aliases), and each type in them must be exported as well, or its crate, if it is not one of ours.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,11 +13,14 @@ use syn::{
 };
 
 /// The crates whose items can be in signatures, by the names in code.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 14] = [
     "cambium",
+    "node",
     "chain",
     "evm",
     "history",
+    "index",
+    "preimages",
     "kv",
     "state",
     "snapshot",
@@ -64,7 +67,7 @@ struct Items {
     mentions: BTreeMap<Name, BTreeSet<Vec<String>>>,
     /// Items that the crate itself defines: not those of others that it implements traits for.
     defined: BTreeSet<Name>,
-    /// Exports of each crate's root: the name, and the path that it stands for.
+    /// Exports of each crate's root and of the public modules in it: the name, and the path that it stands for.
     exports: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
@@ -107,20 +110,21 @@ impl Items {
         for path in files {
             let text = fs::read_to_string(&path).expect("a source");
             let file = syn::parse_file(&text).expect("Rust");
-            let is_root = path == folder.join("lib.rs");
-            self.read_items(name, is_root, &file.items, &Imports::new());
+            let exports = path == folder.join("lib.rs");
+            self.read_items(name, exports, &file.items, &Imports::new());
         }
     }
 
-    fn read_items(&mut self, name: &str, is_root: bool, items: &[Item], above: &Imports) {
+    /// `exports` says that public items of these can be named outside of the crate.
+    fn read_items(&mut self, name: &str, exports: bool, items: &[Item], above: &Imports) {
         let mut imports = above.clone();
         for item in items {
             if let Item::Use(item) = item {
                 let mut found = Vec::new();
                 uses(&item.tree, &[], &mut found);
-                if is_root && is_public(&item.vis) {
-                    let exports = self.exports.entry(name.to_owned()).or_default();
-                    exports.extend(found.iter().cloned());
+                if exports && is_public(&item.vis) {
+                    let exported = self.exports.entry(name.to_owned()).or_default();
+                    exported.extend(found.iter().cloned());
                 }
                 imports.extend(found);
             }
@@ -188,7 +192,8 @@ impl Items {
                         .iter()
                         .any(|it| it.path().is_ident("cfg") && quoted(it).contains("test"));
                     if let (Some((_, items)), false) = (&item.content, is_test) {
-                        self.read_items(name, false, items, &imports);
+                        let exports = exports && is_public(&item.vis);
+                        self.read_items(name, exports, items, &imports);
                     }
                     continue;
                 }
@@ -355,7 +360,54 @@ fn what_is_not_exported_is_found() {
         "state::Named",
     ];
     assert_eq!(found(&items), all);
-    let facade = "pub use alloy_primitives; pub use cambium_state::{Fault, Named};";
+    let facade = "pub use alloy_primitives; pub mod db { pub use cambium_state::{Fault, Named}; }";
     items.read_items("cambium", true, &file(facade), &Imports::new());
     assert_eq!(found(&items), ["state::Deep"]);
+    let facade = "mod private { pub use cambium_state::Deep; }";
+    items.read_items("cambium", true, &file(facade), &Imports::new());
+    assert_eq!(found(&items), ["state::Deep"]);
+    let facade = "pub mod faults { pub use cambium_state::Deep; }";
+    items.read_items("cambium", true, &file(facade), &Imports::new());
+    assert_eq!(found(&items), Vec::<String>::new());
+}
+
+/// Most names at the root, crates and modules aside: more are no longer read at a glance.
+const ROOT_NAMES_MAX: usize = 50;
+
+#[test]
+fn the_root_repeats_some_names_of_modules_and_no_two_modules_have_the_same() {
+    let facade = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cambium/src/lib.rs");
+    let text = fs::read_to_string(facade).expect("the facade");
+    let mut by_module = BTreeMap::<String, Vec<String>>::new();
+    let mut root = Vec::new();
+    for item in syn::parse_file(&text).expect("Rust").items {
+        match item {
+            Item::Mod(module) if is_public(&module.vis) => {
+                let (_, items) = module
+                    .content
+                    .expect("modules of the facade are written in it");
+                let mut found = Vec::new();
+                for item in items {
+                    let Item::Use(item) = item else {
+                        panic!("{} has more than names", module.ident)
+                    };
+                    uses(&item.tree, &[], &mut found);
+                }
+                for (name, _) in found {
+                    let modules = by_module.entry(name).or_default();
+                    modules.push(module.ident.to_string());
+                }
+            }
+            Item::Use(item) if is_public(&item.vis) => uses(&item.tree, &[], &mut root),
+            _ => {}
+        }
+    }
+    let several: Vec<_> = by_module.iter().filter(|(_, of)| of.len() > 1).collect();
+    assert!(several.is_empty(), "{several:?}");
+    root.retain(|(_, path)| path.len() > 1);
+    assert!(root.len() <= ROOT_NAMES_MAX, "{} names", root.len());
+    let primitives = |path: &[String]| path[0] == "alloy_primitives";
+    for (name, path) in root.iter().filter(|(_, path)| !primitives(path)) {
+        assert_eq!(by_module.get(name), Some(&vec![path[0].clone()]), "{name}");
+    }
 }

@@ -9,12 +9,13 @@ use alloy_consensus::Header;
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    AccessListReader, AccessListWriter, Block, BlockFault, BlockSize, BlockSource, BodyError,
-    Chain, ChainError, ChainSealer, ChainWriter, Fork, WithAccessLists, Workload, WorkloadParams,
+    AccessListReader, AccessListWriter, Block, BlockFault, BlockSource, BodyError, Chain,
+    ChainError, ChainSealer, ChainWriter, Fork, WithAccessLists,
 };
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::say;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use counting_allocator::most_during;
 use flate2::{Compression, write::GzEncoder};
 use std::{
@@ -44,7 +45,7 @@ fn chain(fork: Fork) -> (Workload, Chain) {
         ..Options::default()
     };
     let disk = Arc::new(FaultyDisk::new(1));
-    let chain = Chain::init_workload(disk, &workload, options, &mut |_| {}).unwrap();
+    let chain = workload.init(disk, options, &mut |_| {}).unwrap();
     (workload, chain)
 }
 

@@ -8,14 +8,15 @@ mod counting_allocator;
 use alloy_primitives::{B256, Bytes};
 use alloy_rlp::Decodable;
 use cambium_chain::{
-    AccessListReader, AccessListWriter, BlockSize, BlockSource, Chain, ChainError, ChainSealer,
-    FileError, Fork, Genesis, WithAccessLists, Workload, WorkloadParams,
+    AccessListReader, AccessListWriter, BlockSource, Chain, ChainError, ChainSealer, FileError,
+    Fork, Genesis, WithAccessLists,
 };
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{
     Backend, ChangedBytes, NaiveChain, Watchdog, all_or, byte_changes, genesis_state, is_long, say,
 };
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use counting_allocator::most_during;
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use std::{
@@ -79,7 +80,7 @@ impl Story {
         let workload = Workload::new(params).unwrap();
         let disk = FaultyDisk::new(1);
         let shared = Arc::new(disk.clone());
-        let chain = Chain::init_workload(shared, &workload, options(), &mut |_| {}).unwrap();
+        let chain = workload.init(shared, options(), &mut |_| {}).unwrap();
         let genesis = chain.block(0).unwrap().header;
         let mut ids = vec![chain.db().genesis()];
         chain.db().flush(0).unwrap();

@@ -10,13 +10,14 @@ use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{
-    Block, BlockSize, BlockWitness, Chain, ChainSealer, StatelessError, StatelessReport,
-    StatelessRules, WitnessForm, Workload, WorkloadParams,
+    Block, BlockWitness, Chain, ChainSealer, StatelessError, StatelessReport, StatelessRules,
+    WitnessForm,
 };
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{Json, Watchdog, all_or, byte_changes, json_changes, mend_header, say};
 use cambium_trie::{NodeRef, encode_branch};
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use counting_allocator::most_during;
 use std::{
     fmt::Display,
@@ -63,7 +64,7 @@ impl Honest {
             ..Options::default()
         };
         let disk = Arc::new(FaultyDisk::new(1));
-        let chain = Chain::init_workload(disk, &workload, options, &mut |_| {}).unwrap();
+        let chain = workload.init(disk, options, &mut |_| {}).unwrap();
         let genesis = chain.block(0).unwrap().header;
         let head = workload
             .generate(&genesis, &mut ChainSealer(&chain), |_| Ok(()))

@@ -3,8 +3,7 @@
 
 use crate::interleaving::{Gates, Step};
 use cambium_chain::{
-    BlockSize, Chain, ChainError, ChainSealer, FileError, FilePosition, ImportSummary, RawBlock,
-    Workload, WorkloadParams,
+    Chain, ChainError, ChainSealer, FileError, FilePosition, ImportSummary, RawBlock,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_history::{Follower, History, HistoryOptions};
@@ -13,6 +12,7 @@ use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, FileSizes, Options, repair};
 use cambium_store::lock_data_dir;
 use cambium_testkit::say;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 /// A chain, and its genesis state on a disk.
@@ -49,7 +49,7 @@ impl Made {
         };
         let workload = Workload::new(params).unwrap();
         let shared = Arc::new(FaultyDisk::new(seed));
-        let chain = Chain::init_workload(shared.clone(), &workload, options(64 << 20), &mut |_| {});
+        let chain = workload.init(shared.clone(), options(64 << 20), &mut |_| {});
         let chain = chain.unwrap();
         let genesis = chain.block(0).unwrap().header;
         let disk = shared.duplicate();

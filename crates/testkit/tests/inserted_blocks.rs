@@ -4,12 +4,10 @@
 use alloy_consensus::{Header, proofs::calculate_receipt_root};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
-use cambium_chain::{
-    Block, BlockFault, BlockSealer, BlockSize, BlockSource, Chain, ChainError, ChainSealer, Fork,
-    Workload, WorkloadParams,
-};
+use cambium_chain::{Block, BlockFault, BlockSource, Chain, ChainError, ChainSealer, Fork};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{FaultyDisk, Options, StateError};
+use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
 use std::{sync::Arc, thread};
 
 const BLOCKS: u64 = 6;
@@ -35,7 +33,9 @@ fn options() -> Options {
 }
 
 fn chain_on(disk: &FaultyDisk) -> Chain {
-    Chain::init_workload(Arc::new(disk.clone()), &workload(), options(), &mut |_| {}).unwrap()
+    workload()
+        .init(Arc::new(disk.clone()), options(), &mut |_| {})
+        .unwrap()
 }
 
 /// Seals drafts with another beneficiary from a height on.

@@ -1,13 +1,11 @@
 //! Imports that read ahead of execution: the same states as without, at any depth, by every
 //! executor, with failing reads, and while the head moves below them.
 
-use cambium_chain::{
-    BlockSize, Chain, ChainError, ChainSealer, FilePosition, RawBlock, Spread, Workload,
-    WorkloadParams,
-};
+use cambium_chain::{Chain, ChainError, ChainSealer, FilePosition, RawBlock};
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_primitives::BlockId;
 use cambium_state::{Fault, FaultyDisk, FileSizes, Options, StateError};
+use cambium_workload::{BlockSize, Spread, Workload, WorkloadParams};
 use std::{
     num::NonZeroUsize,
     sync::{
@@ -70,7 +68,7 @@ impl Made {
         let disk = FaultyDisk::new(params.seed);
         let workload = Workload::new(params).unwrap();
         let shared = Arc::new(disk.duplicate());
-        let chain = Chain::init_workload(shared.clone(), &workload, options(64 << 20), &mut |_| {});
+        let chain = workload.init(shared.clone(), options(64 << 20), &mut |_| {});
         let chain = chain.unwrap();
         let genesis = chain.block(0).unwrap().header;
         chain.db().flush(0).unwrap();

@@ -1,13 +1,12 @@
 //! Spans of `tracing`: those in the sources are those in the table of `docs/OPERATIONS.md`, blocks pass through
 //! them, and without a subscriber they cost nothing that could be measured in an import.
 
-use cambium_chain::{
-    BlockSize, Chain, ChainError, ChainSealer, FilePosition, RawBlock, Workload, WorkloadParams,
-};
+use cambium_chain::{Chain, ChainError, ChainSealer, FilePosition, RawBlock};
 use cambium_history::{History, HistoryOptions};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::say;
 use cambium_trie::ProofTargets;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -64,7 +63,7 @@ fn workload() -> Workload {
 
 fn chain(disk: &FaultyDisk) -> Chain {
     let disk = Arc::new(disk.clone());
-    let chain = Chain::init_workload(disk, &workload(), Options::default(), &mut |_| {});
+    let chain = workload().init(disk, Options::default(), &mut |_| {});
     chain.expect("a chain")
 }
 

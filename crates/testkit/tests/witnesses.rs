@@ -5,8 +5,8 @@ use alloy_eips::{eip1559::BaseFeeParams, eip4788::BEACON_ROOTS_ADDRESS};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{
-    Block, BlockSealer, BlockWitness, Chain, ChainSealer, ChainSpec, StatelessError,
-    StatelessRules, Strictness, WitnessForm,
+    Block, BlockWitness, Chain, ChainSealer, ChainSpec, StatelessError, StatelessRules, Strictness,
+    WitnessForm,
 };
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{

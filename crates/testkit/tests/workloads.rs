@@ -1,13 +1,11 @@
 //! Generated blocks, independent and conflicting, by every executor: on the naive model, and on
 //! the engine.
 
-use cambium_chain::{
-    Block, BlockSealer, BlockSize, Chain, ChainError, ChainSealer, Fork, GenesisPart, Spread,
-    Workload, WorkloadParams,
-};
+use cambium_chain::{Block, Chain, ChainError, ChainSealer, Fork, GenesisPart};
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{Backend, NaiveChain, genesis_state};
+use cambium_workload::{BlockSealer, BlockSize, Spread, Workload, WorkloadParams};
 use serde_json::{Value, json};
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -35,7 +33,7 @@ fn empty(workload: &Workload) -> Chain {
         ..Options::default()
     };
     let disk = Arc::new(FaultyDisk::new(1));
-    Chain::init_workload(disk, workload, options, &mut |_| {}).unwrap()
+    workload.init(disk, options, &mut |_| {}).unwrap()
 }
 
 /// The naive model of a workload's genesis block.

@@ -2,13 +2,11 @@
 //! executed.
 
 use alloy_primitives::{Address, B256, keccak256};
-use cambium_chain::{
-    AccessListSizes, Block, BlockExecutor, BlockSealer, Chain, DryRun, ExecutorKind, Workload,
-    WorkloadParams,
-};
+use cambium_chain::{AccessListSizes, Block, BlockExecutor, Chain, DryRun, ExecutorKind};
 use cambium_evm::{Hooks, Outcome, recover_senders};
 use cambium_primitives::{AccessList, Changes, PreStateValues};
 use cambium_state::{Options, StateError, StdDisk, View};
+use cambium_workload::{BlockSealer, Workload, WorkloadParams};
 use std::{
     convert::Infallible,
     error::Error,
@@ -85,7 +83,7 @@ pub(crate) fn state_in(dir: &Path, workload: &Workload) -> Result<(), Box<dyn Er
         ..Options::default()
     };
     let disk = Arc::new(StdDisk::new(dir));
-    drop(Chain::init_workload(disk, workload, options, &mut |_| {})?);
+    drop(workload.init(disk, options, &mut |_| {})?);
     fs::write(done, "")?;
     Ok(())
 }

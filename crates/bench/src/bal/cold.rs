@@ -9,9 +9,10 @@ use crate::{
     report::{Report, Target, median},
     state::fio_reads_per_second,
 };
-use cambium_chain::{BlockExecutor, Chain, ExecutorKind, Workload};
+use cambium_chain::{BlockExecutor, Chain, ExecutorKind};
 use cambium_evm::Hooks;
 use cambium_state::{Disk, Options, StdDisk};
+use cambium_workload::Workload;
 use serde_json::{Map, json};
 use std::{
     collections::BTreeMap, error::Error, num::NonZeroUsize, path::Path, sync::Arc, time::Duration,

@@ -21,7 +21,8 @@ mod mainnet;
 mod stores;
 
 use crate::report::{Report, data_dir};
-use cambium_chain::{BlockSize, Fork, Spread, WorkloadParams};
+use cambium_chain::Fork;
+use cambium_workload::{BlockSize, Spread, WorkloadParams};
 use clap::Args;
 use plan::{Case, Plan};
 use serde_json::{Map, json};

@@ -1,6 +1,6 @@
 //! What is measured, and on which workloads.
 
-use cambium_chain::WorkloadParams;
+use cambium_workload::WorkloadParams;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

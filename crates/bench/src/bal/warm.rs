@@ -7,9 +7,10 @@ use super::{
 };
 use crate::report::{Report, Target, median};
 use alloy_consensus::Transaction as _;
-use cambium_chain::{BlockExecutor, Chain, ExecutorKind, Workload};
+use cambium_chain::{BlockExecutor, Chain, ExecutorKind};
 use cambium_evm::Hooks;
 use cambium_state::{Options, StdDisk};
+use cambium_workload::Workload;
 use serde_json::{Map, Value, json};
 use std::{
     cmp::Reverse,

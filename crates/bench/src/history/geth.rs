@@ -21,10 +21,11 @@ use crate::{
     system,
 };
 use alloy_primitives::{Address, B256};
-use cambium_chain::{BlockSize, Chain, ChainError, ChainSealer, ChainWriter, Spread};
-use cambium_chain::{Workload, WorkloadParams};
+use cambium_chain::{ChainError, ChainSealer, ChainWriter};
 use cambium_state::{Options, StdDisk};
 use cambium_trie::{AccountProof, verify_account_proof};
+use cambium_workload::{BlockSize, Spread};
+use cambium_workload::{Workload, WorkloadParams};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -138,7 +139,7 @@ impl MadeChain {
             memory_bytes: MAKING_BYTES,
             ..Options::default()
         };
-        let chain = Chain::init_workload(disk, &workload, options, &mut |_| {})?;
+        let chain = workload.init(disk, options, &mut |_| {})?;
         let first = chain.block(0)?.header;
         let addresses: Vec<_> = (0..plan.accounts).map(|at| workload.address(at)).collect();
         let mut made = Self {

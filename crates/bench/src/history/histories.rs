@@ -6,7 +6,7 @@ use super::{
     states::{Found, OldStates},
 };
 use alloy_primitives::B256;
-use cambium_history::{Follower, History, HistoryOptions, HistoryView};
+use cambium_history::{Follower, History, HistoryOptions, StateAt};
 use cambium_primitives::Path as AccountPath;
 use cambium_state::{Db, Options, StdDisk};
 use cambium_trie::{Lookup, ProofTargets};
@@ -24,7 +24,7 @@ pub(super) struct Histories {
     /// Follows the blocks that are imported, if there are any.
     _follower: Option<Follower>,
     /// What all views share stays as long as there is one.
-    _view: HistoryView,
+    _view: StateAt,
 }
 
 impl Histories {

@@ -1,11 +1,9 @@
 //! Imports into a database that fits into memory: a generated chain, and a real one.
 
 use crate::report::{Report, Target, data_dir, median};
-use cambium_chain::{
-    BlockSize, BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ImportSummary, Workload,
-    WorkloadParams,
-};
+use cambium_chain::{BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ImportSummary};
 use cambium_state::{Disk, Options, StdDisk};
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use serde_json::{Map, Value, json};
 use std::{error::Error, fs, path::PathBuf, sync::Arc};
 
@@ -41,7 +39,7 @@ pub(super) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
     let file = generated(&workload)?;
     let name = format!("payments: {accounts} accounts, {blocks} blocks of {BLOCK_TRANSACTIONS}");
     let payments = measure(&name, runs, options, &[file], |disk| {
-        Chain::init_workload(disk, &workload, options, &mut |_| {})
+        workload.init(disk, options, &mut |_| {})
     })?;
     report.targets.push(Target {
         name: format!("payments, {accounts} accounts, signatures and durable commit included"),
@@ -205,7 +203,7 @@ fn generated(workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
         .prefix("workload-")
         .tempdir_in(data_dir()?)?;
     let disk = Arc::new(StdDisk::new(dir.path().join("db")));
-    let chain = Chain::init_workload(disk, workload, Options::default(), &mut |_| {})?;
+    let chain = workload.init(disk, Options::default(), &mut |_| {})?;
     let genesis = chain.block(0)?.header;
     let partial = dir.path().join("chain.rlp");
     let mut writer = ChainWriter::create(&partial)?;

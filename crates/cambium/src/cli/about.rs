@@ -10,7 +10,7 @@ use super::{
     files,
     output::{Report, Table},
 };
-use cambium::FORMATS;
+use cambium::db::FORMATS;
 use clap::Command;
 use clap_complete::generate;
 use clap_mangen::Man;

@@ -3,19 +3,22 @@
 use super::{
     args::accounts::BalArgs,
     error::Failure,
-    open,
+    node,
     output::{Output, Report, Table, count, quantity},
 };
 use cambium::{
-    AccessField, AccessList, AccessListCounts, AccessListLimits, AccessListSizes, AccessValue,
-    AccountChanges, B256, BlockAccessIndex, BlockId, U256,
+    B256, BlockId, U256,
+    access_list::{
+        AccessField, AccessList, AccessListCounts, AccessListLimits, AccessListSizes, AccessValue,
+        AccountChanges, BlockAccessIndex,
+    },
 };
 use serde_json::{Value, json};
 use std::fmt::{self, Display};
 
 pub(crate) fn bal(args: &BalArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain_to_read(&args.db, out)?;
-    let id = args.block.find_canonical(chain.db())?;
+    let node = node::of_chain(&args.db, out)?;
+    let (chain, id) = (node.chain()?, node.canonical_id(args.block)?);
     let number = id.number;
     let header = chain.block(number)?.header;
     let list = chain.access_list(number)?;

@@ -2,58 +2,24 @@
 
 use super::{
     args::blocks::{BlockArgs, DiffArgs},
-    block_ref::BlockRef,
     error::Failure,
-    index, open,
+    index, node,
     output::{Output, Report, Table, count, quantity, rpc},
     preimages::Names,
     rpc::Placed,
 };
-use cambium::{AccountUpdate, Block, BlockId, Chain, Changes, StateError, U256};
+use cambium::{Changes, db::AccountUpdate, node::FoundReceipt};
 use serde_json::{Map, Value, json};
 
-/// The block that the arguments name.
-struct Found {
-    id: BlockId,
-    block: Block,
-    total_difficulty: U256,
-    is_canonical: bool,
-}
-
-fn find(chain: &Chain, block: BlockRef) -> Result<Found, Failure> {
-    let id = find_id(chain, block)?;
-    let found = chain.block_of(id)?;
-    let (block, total_difficulty) = found.ok_or(StateError::UnknownBlock(id.hash))?;
-    Ok(Found {
-        id,
-        block,
-        total_difficulty,
-        is_canonical: chain.db().block_id(id.number)? == Some(id),
-    })
-}
-
-/// The block in a database, or in the index of its chain: that has the hashes of old blocks, too.
-fn find_id(chain: &Chain, block: BlockRef) -> Result<BlockId, Failure> {
-    match (block, block.find(chain.db())) {
-        (BlockRef::Hash(hash), Err(error)) if chain.index().is_some() => {
-            match chain.block_by_hash(hash)? {
-                Some((id, _)) => Ok(id),
-                None => Err(error),
-            }
-        }
-        (_, found) => found,
-    }
-}
-
 pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = index::chain_to_read(&args.db, out)?;
-    let found = find(&chain, args.block)?;
+    let node = node::of_blocks(&args.db, out)?;
+    let found = node.block(args.block)?;
     let (header, body) = (&found.block.header, &found.block.body);
     let mut json = rpc(header);
     json["hash"] = json!(found.id.hash);
     json["totalDifficulty"] = json!(found.total_difficulty);
     json["canonical"] = json!(found.is_canonical);
-    let senders = chain.senders_of(&found.block)?;
+    let senders = node.chain()?.senders_of(&found.block)?;
     let placed = senders.iter().zip(&body.transactions).enumerate();
     let placed = placed.map(|(index, (sender, transaction))| Placed {
         block: found.id,
@@ -97,32 +63,31 @@ pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = index::chain_to_read(&args.db, out)?;
-    let found = find(&chain, args.block)?;
-    let transactions = &found.block.body.transactions;
-    let receipts = chain.receipts(found.id)?;
-    let senders = chain.senders_of(&found.block)?;
+    let node = node::of_blocks(&args.db, out)?;
+    let found = node.block(args.block)?;
+    let receipts = node.receipts_of(&found)?;
     let mut table = Table::default()
         .row("block", found.id)
         .row("receipts", count(receipts.len() as u64))
         .section("Transactions");
     let mut listed = Vec::with_capacity(receipts.len());
-    let (mut before, mut first_log) = (0, 0);
-    let each = receipts.iter().zip(transactions).zip(senders).enumerate();
-    for (index, ((receipt, transaction), sender)) in each {
-        let gas_used = receipt.cumulative_gas_used() - before;
-        before = receipt.cumulative_gas_used();
+    for FoundReceipt {
+        found: of,
+        receipt,
+        gas_used,
+        first_log,
+    } in &receipts
+    {
         let placed = Placed {
-            block: found.id,
+            block: of.block,
             header: &found.block.header,
-            index,
-            transaction,
-            sender,
+            index: of.index,
+            transaction: &of.transaction,
+            sender: of.sender,
         };
-        listed.push(placed.receipt_json(receipt, gas_used, first_log));
-        first_log += receipt.logs().len();
-        let text = index::receipt_text(receipt, gas_used);
-        table = table.row(transaction.hash(), text);
+        listed.push(placed.receipt_json(receipt, *gas_used, *first_log));
+        let text = index::receipt_text(receipt, *gas_used);
+        table = table.row(of.transaction.hash(), text);
     }
     let json = json!({
         "block_number": quantity(found.id.number),
@@ -133,8 +98,8 @@ pub(crate) fn receipts(args: &BlockArgs, out: &Output) -> Result<Report, Failure
 }
 
 pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::state_to_read(&args.db, out)?;
-    let (from, to) = (args.from.find_canonical(&db)?, args.to.find_canonical(&db)?);
+    let node = node::of_accounts(&args.db, out)?;
+    let (from, to) = (node.canonical_id(args.from)?, node.canonical_id(args.to)?);
     if from.number > to.number {
         let why = format!("block {from} comes after block {to}: give the older one first");
         return Err(Failure::BadEntry { why });
@@ -145,13 +110,13 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
         "{bar:30} {percent}%  block {human_pos}",
     );
     for number in from.number + 1..=to.number {
-        if let Some(block) = db.committed_block(number)? {
+        if let Some(block) = node.db().committed_block(number)? {
             changes = changes.then(block.changes);
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let mut names = Names::of(&db, out)?;
+    let mut names = Names::of(&node, out);
     let (accounts, slots) = changes.counts();
     let mut table = Table::default()
         .row("from", from)

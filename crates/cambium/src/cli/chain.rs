@@ -7,17 +7,19 @@ use super::{
         chain::{ExportArgs, InitArgs, UnwindArgs},
         database::{DbArgs, WriteArgs},
     },
-    block_ref::BlockRef,
     error::Failure,
     files::{self, Unfinished},
-    history, open,
+    node, open,
     output::{Output, Report, Table, bytes, count, quantity},
     preimages,
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, B256, BlockId, Chain, ChainError, Db, InitOptions, InitProgress,
-    KECCAK256_EMPTY, LoadProgress, StateError, U256, keccak256,
+    B256, BlockId, BlockRef, Chain, ChainError, Db, InitOptions, KECCAK256_EMPTY, Node, StateError,
+    U256,
+    chain::{AccessListWriter, InitProgress},
+    db::LoadProgress,
+    keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -182,8 +184,9 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     files::refuse_two_standard(outputs())?;
     files::refuse_one_file_twice(outputs())?;
     outputs().try_for_each(|file| files::refuse_mixed_output(file, out.is_json()))?;
-    let chain = open::chain_to_read(&args.db, out)?;
-    let number = |block: BlockRef| Ok::<_, Failure>(block.find_canonical(chain.db())?.number);
+    let node = node::of_chain(&args.db, out)?;
+    let chain = node.chain()?;
+    let number = |block| Ok::<_, Failure>(node.canonical_id(block)?.number);
     let from = match args.first.or(args.from) {
         Some(from) => number(from)?,
         None => chain.db().genesis().number + 1,
@@ -208,7 +211,7 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     for number in from..=to {
         writer.write_rlp(&chain.block_rlp(number)?)?;
         if let Some(lists) = &mut lists {
-            export_access_list(&chain, number, lists)?;
+            export_access_list(chain, number, lists)?;
         }
         bar.inc(1);
     }
@@ -252,7 +255,8 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
     let db = open::state_to_write(&args.db, out)?;
     let _follower = open::followed(&db)?;
     let from = db.head();
-    let head = db.unwind(args.to.find_canonical(&db)?.number)?;
+    let to = Node::of(db.clone()).canonical_id(args.to)?;
+    let head = db.unwind(to.number)?;
     let state_root = db.view()?.state_root();
     let taken = from.number.saturating_sub(head.number);
     let table = Table::default()
@@ -272,9 +276,9 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 pub(crate) fn set_head(args: &SetHeadArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::state_to_write(&args.db, out)?;
     let _follower = open::followed(&db)?;
-    let before = db.head();
-    let head = args.head.find(&db)?;
-    let below = |block: BlockRef| block.find_below(&db, head);
+    let (before, node) = (db.head(), Node::of(db.clone()));
+    let head = node.id(args.head)?;
+    let below = |block| node.id_below(block, head);
     let safe = args.safe.map(below).transpose()?;
     let finalized = args.finalized.map(below).transpose()?;
     match (safe, finalized) {
@@ -350,8 +354,8 @@ pub(crate) fn branches(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::state_to_read(&args.state.db, out)?;
-    let view = history::view(&args.state, &db, out)?;
+    let node = node::of_accounts(&args.state.db, out)?;
+    let view = node.state_at(args.state.block)?;
     let path = keccak256(args.address);
     let account = view.account(&path)?;
     let (block, fields) = (view.block(), account.unwrap_or_default());
@@ -362,7 +366,7 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         "address": args.address,
         "block_number": quantity(block.number),
         "block_hash": block.hash,
-        "state_root": history::state_root(&db, &view)?,
+        "state_root": node.state_root(&view)?,
         "exists": account.is_some(),
         "nonce": quantity(fields.nonce),
         "balance": fields.balance,

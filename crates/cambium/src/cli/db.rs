@@ -11,8 +11,11 @@ use super::{
     preimages,
 };
 use cambium::{
-    BackupParts, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, HistoryCopy,
-    HistoryError, RepairProgress, RepairReport, Stats,
+    BlockId, Chain, HistoryError,
+    db::{
+        BackupParts, BackupSizes, CheckProgress, CheckReport, RepairProgress, RepairReport, Stats,
+    },
+    history::HistoryCopy,
 };
 use serde_json::{Value, json};
 use std::{fmt::Display, ops::RangeInclusive, path::Path};
@@ -299,7 +302,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
         index: !args.no_index,
         preimages: !args.no_preimages,
     };
-    let done = cambium::backup_with_parts(&from, &to, options, parts, &mut progress);
+    let done = cambium::db::backup_with_parts(&from, &to, options, parts, &mut progress);
     let done = done.map_err(|error| match error {
         HistoryError::State(error) => error.into(),
         error => Failure::HistoryCopy(Box::new(error)),
@@ -415,15 +418,16 @@ pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure>
     let disk = open::existing(&args.db)?;
     let run = |is_trial| {
         let bar = out.bar(0, "{spinner} {msg}");
-        let repaired = cambium::repair(&disk, open::options(&args.db), is_trial, &mut |progress| {
-            let RepairProgress { step, done, of } = progress;
-            let far = match of {
-                0 => String::new(),
-                of => format!(": {} of {}", count(done), count(of)),
-            };
-            bar.set_message(format!("{step}{far}"));
-            bar.tick();
-        });
+        let repaired =
+            cambium::db::repair(&disk, open::options(&args.db), is_trial, &mut |progress| {
+                let RepairProgress { step, done, of } = progress;
+                let far = match of {
+                    0 => String::new(),
+                    of => format!(": {} of {}", count(done), count(of)),
+                };
+                bar.set_message(format!("{step}{far}"));
+                bar.tick();
+            });
         bar.finish_and_clear();
         repaired
     };

@@ -13,10 +13,12 @@ use super::{
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccountProof, B256, BlockId, BlockWitness, Chain, HistoryView, ImportSummary, Options,
-    StatelessRules, StdDisk, StorageKey, TOKEN, U256, WitnessForm, Workload, WorkloadParams,
-    token_balance_slot, verify_account_proof,
+    AccountProof, B256, BlockId, BlockWitness, Chain, Options, StateAt, StdDisk, StorageKey, U256,
+    chain::ImportSummary,
+    proof::{StatelessRules, WitnessForm},
+    verify_account_proof,
 };
+use cambium_workload::{TOKEN, Workload, WorkloadParams, token_balance_slot};
 use serde_json::{Value, json};
 use std::{env, path::Path, slice, sync::Arc};
 
@@ -108,7 +110,7 @@ fn import_chain(
 /// Step 3.
 fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Value, Failure> {
     out.say("3. Prove a sender's balances against the state root.")?;
-    let (address, view) = (workload.address(0), HistoryView::from(chain.db().view()?));
+    let (address, view) = (workload.address(0), StateAt::from(chain.db().view()?));
     let token_slot = StorageKey::from(token_balance_slot(&address));
     let tokens = view.prove_account(TOKEN, &[token_slot])?;
     let ether = view.prove_account(address, &[])?;

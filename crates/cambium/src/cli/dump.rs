@@ -5,11 +5,14 @@ use super::{
     chain::{INIT_BAR, described, init_progress, refuse_to_overwrite},
     error::Failure,
     files::{self, Unfinished},
-    history, open,
+    node, open,
     output::{KEYS, KEYS_BAR, Output, Report, Table, count, quantity, step},
     preimages,
 };
-use cambium::{Chain, ChainError, DumpProgress, FileError, InitOptions};
+use cambium::{
+    Chain, ChainError, InitOptions,
+    chain::{DumpProgress, FileError},
+};
 use serde_json::json;
 use std::{
     fs::File,
@@ -27,8 +30,8 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
             why: why.to_owned(),
         });
     }
-    let chain = open::chain_to_read(&args.state.db, out)?;
-    let view = history::view(&args.state, chain.db(), out)?;
+    let node = node::of_chain(&args.state.db, out)?;
+    let (chain, view) = (node.chain()?, node.state_at(args.state.block)?);
     let file = files::output_name(&args.file);
     let mut unfinished = Unfinished::on_signals(out);
     let to: Box<dyn Write> = match to_stdout {

@@ -2,10 +2,15 @@
 
 use cambium::kv::{KvError, VerifyError};
 use cambium::{
-    B256, BlockFault, BlockId, ChainError, FileError, GenesisError, HistoryError, IndexError,
-    PreimagesError, ProofError, StateError, StatelessError, StoreError, WitnessError,
-    WorkloadError, brief_json_error,
+    B256, BlockId, ChainError, HistoryError, StateError,
+    chain::{BlockFault, FileError, GenesisError, brief_json_error},
+    db::StoreError,
+    index::IndexError,
+    node::NodeError,
+    preimages::PreimagesError,
+    proof::{ProofError, StatelessError, WitnessError},
 };
+use cambium_workload::WorkloadError;
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -139,10 +144,9 @@ pub(crate) enum Failure {
     BadDump(FileError),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
-    #[error("block {0} is on a branch that is not canonical")]
-    NotCanonical(BlockId),
-    #[error("no block of the database was called {0}")]
-    NotMarked(&'static str),
+    /// The name of a block that means none here.
+    #[error(transparent)]
+    NoBlock(NodeError),
     /// A configuration file has a wrong key, or a wrong value.
     #[error("{file}: line {line}: {why}")]
     BadConfig {
@@ -165,6 +169,15 @@ impl From<ChainError> for Failure {
                 Self::NoDatabase(dir)
             }
             error => Self::Chain(Box::new(error)),
+        }
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Chain(error) => error.into(),
+            error => Self::NoBlock(error),
         }
     }
 }
@@ -302,8 +315,7 @@ impl Failure {
             | Self::OtherThings { .. }
             | Self::DemoExists(_)
             | Self::HasDatabase(_)
-            | Self::NotCanonical(_)
-            | Self::NotMarked(_)
+            | Self::NoBlock(_)
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
         }
@@ -331,10 +343,10 @@ impl Failure {
             | Self::NoDirectory(_)
             | Self::BackupInside(_)
             | Self::OtherThings { .. } => Some("name a directory that is empty or does not exist"),
-            Self::NotCanonical(_) => {
+            Self::NoBlock(NodeError::NotCanonical(_)) => {
                 Some("`cambium set-head HASH` makes it so; `cambium db branches` lists branches")
             }
-            Self::NotMarked(_) => {
+            Self::NoBlock(NodeError::NotMarked(_)) => {
                 Some("`cambium set-head --safe BLOCK --finalized BLOCK` says which they are")
             }
             Self::Exists(_) => Some("choose another file, or overwrite it with --force"),

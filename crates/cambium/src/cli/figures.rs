@@ -1,7 +1,10 @@
 //! The engine's counters, for people and for machines.
 
 use super::output::{Table, bytes, count, seconds};
-use cambium::{CounterValues, Db, Latency};
+use cambium::{
+    Db,
+    db::{CounterValues, Latency},
+};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 

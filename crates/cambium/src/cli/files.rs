@@ -8,8 +8,11 @@ use super::{
 use alloy_primitives::hex;
 use alloy_rlp::{Decodable, Header};
 use cambium::{
-    AccessListReader, AccessListWriter, B256, BlockSource, Bytes, ChainWriter, FileError,
-    FilePosition, InputFile, RawBlock, WithAccessLists,
+    B256, BlockSource, Bytes,
+    chain::{
+        AccessListReader, AccessListWriter, ChainWriter, FileError, FilePosition, InputFile,
+        RawBlock, WithAccessLists,
+    },
 };
 use serde_json::value::RawValue;
 use std::{

@@ -2,19 +2,17 @@
 
 use super::{
     args::{
-        accounts::StateArgs,
         database::{DbArgs, WriteArgs},
         history::{HistoryBuildArgs, HistoryMode, NodesArgs},
     },
-    block_ref::{BlockRef, Place},
     error::Failure,
     followed::Followed,
-    open,
+    memory, open,
     output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
-    B256, BlockId, Db, Follower, History, HistoryError, HistoryOptions, HistoryStats, HistoryView,
-    StateError, WholeNodes,
+    BlockId, Db, History, HistoryError, HistoryOptions,
+    history::{Follower, HistoryStats, WholeNodes},
 };
 use serde_json::{Value, json};
 
@@ -32,7 +30,7 @@ fn options(args: &DbArgs, mode: Option<HistoryMode>) -> HistoryOptions {
     };
     HistoryOptions {
         keep_blocks,
-        ..HistoryOptions::beside(args.memory)
+        ..memory::of_history(args)
     }
 }
 
@@ -251,98 +249,6 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     });
     let text = format!("The history is sound.\n{table}");
     Ok(Report::new(text, json))
-}
-
-/// The history of a database that is read, if it has one. One that can't be read is noted.
-pub(crate) fn to_read(args: &DbArgs, db: &Db, out: &Output) -> Result<Option<History>, Failure> {
-    match History::open_read_only(open::disk_to_read(args)?, db, options(args, None)) {
-        Ok(history) => Ok(Some(history)),
-        Err(HistoryError::NoHistory { .. }) => Ok(None),
-        Err(error) => {
-            out.note(&error);
-            Ok(None)
-        }
-    }
-}
-
-/// The state that the arguments name: at the head, near it from the block log, and else from the
-/// history, if there is one.
-pub(crate) fn view(args: &StateArgs, db: &Db, out: &Output) -> Result<HistoryView, Failure> {
-    let number = match args.block.place(db)? {
-        Place::Head => return Ok(db.view()?.into()),
-        Place::Aside(block) => return Ok(db.view_of(block)?.into()),
-        Place::Canonical(number) => number,
-    };
-    let disk = open::disk_to_read(&args.db)?;
-    let of_history = History::open_read_only(disk, db, options(&args.db, None))
-        .and_then(|history| history.view_at(db, number));
-    match of_history {
-        Ok(view) => Ok(view),
-        Err(HistoryError::NoHistory { .. } | HistoryError::NotKept { .. }) => {
-            Ok(db.view_at(number)?.into())
-        }
-        Err(HistoryError::State(error)) => Err(error.into()),
-        Err(error) => {
-            out.note(&error);
-            Ok(db.view_at(number)?.into())
-        }
-    }
-}
-
-/// The state at a block from the history, if there is one that proves it. A history that can't be read is
-/// noted.
-pub(crate) fn of_archive(
-    args: &DbArgs,
-    db: &Db,
-    number: u64,
-    out: &Output,
-) -> Result<Option<HistoryView>, StateError> {
-    let disk = open::disk_to_read(args).map_err(|_| HistoryError::NoNodes);
-    let history = disk.and_then(|disk| History::open_read_only(disk, db, options(args, None)));
-    let view = history.and_then(|history| match history.has_nodes() {
-        true => history.view_at(db, number).map(Some),
-        false => Ok(None),
-    });
-    match view {
-        Ok(view) => return Ok(view),
-        Err(HistoryError::State(error)) => return Err(error),
-        Err(
-            HistoryError::NoHistory { .. } | HistoryError::NotKept { .. } | HistoryError::NoNodes,
-        ) => {}
-        Err(error) => out.note(&error),
-    }
-    Ok(None)
-}
-
-/// The state to prove: at the head, from an archive, or else restored from the block log.
-pub(crate) fn proving_view(
-    args: &DbArgs,
-    db: &Db,
-    block: BlockRef,
-    out: &Output,
-) -> Result<HistoryView, Failure> {
-    let number = match block.place(db)? {
-        Place::Head => return Ok(db.view()?.into()),
-        Place::Aside(block) => return Ok(db.view_of(block)?.into()),
-        Place::Canonical(number) => number,
-    };
-    match of_archive(args, db, number, out)? {
-        Some(view) => Ok(view),
-        None => Ok(db.view_at(number)?.into()),
-    }
-}
-
-/// The state root of a view's block; `None` if the log has the block no more.
-pub(crate) fn state_root(db: &Db, view: &HistoryView) -> Result<Option<B256>, Failure> {
-    let block = view.block();
-    if matches!(db.block_id(block.number), Ok(own) if own != Some(block)) {
-        // On another branch.
-        return Ok(db.block_by_id(block)?.map(|block| block.state_root));
-    }
-    match db.block(block.number) {
-        Err(error) if error.has_left_log() => Ok(None),
-        block => Ok(block?.map(|block| block.state_root)),
-    }
 }
 
 fn files(stats: &HistoryStats) -> String {

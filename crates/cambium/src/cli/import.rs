@@ -12,8 +12,11 @@ use super::{
     signals::Stop,
 };
 use cambium::{
-    BlockExecutor, BlockId, BlockSource, Chain, ChainError, Db, ExecutorKind, FileError, Follower,
-    ImportProgress, ImportSummary, IndexFollower, OPTIMISTIC_THREADS_MIN, RawBlock, StateError,
+    BlockId, BlockSource, Chain, ChainError, Db, StateError,
+    chain::{FileError, ImportProgress, ImportSummary, RawBlock},
+    execution::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN},
+    history::Follower,
+    index::IndexFollower,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};

@@ -5,27 +5,20 @@ use super::{
         database::DbArgs,
         index::{IndexBuildArgs, LogsArgs, TxArgs},
     },
-    block_ref::BlockRef,
     error::Failure,
     followed::Followed,
-    history, open,
+    memory, node, open,
     output::{Output, Report, Table, bytes, count, quantity},
     rpc::{Placed, log_json},
 };
 use cambium::{
-    Chain, ChainIndex, CheckedIndex, Db, FoundReceipt, FoundTransaction, IndexError, IndexFollower,
-    IndexOptions, IndexStats, LogFilter, Receipt, StateError, alloy_consensus::Transaction as _,
-    follower_bytes,
+    BlockRef, Chain, ChainIndex, Db, Node, StateError,
+    alloy_consensus::Transaction as _,
+    execution::Receipt,
+    index::{CheckedIndex, IndexError, IndexFollower, IndexStats, LogFilter},
+    node::{FoundReceipt, FoundTransaction},
 };
 use serde_json::{Value, json};
-use std::ops::ControlFlow;
-
-fn options(args: &DbArgs) -> IndexOptions {
-    IndexOptions {
-        memory_bytes: follower_bytes(args.memory),
-        ..IndexOptions::default()
-    }
-}
 
 /// Whether an import follows an index: one that is there, or that it is asked for.
 pub(crate) fn follows(wants: bool, args: &DbArgs) -> bool {
@@ -42,17 +35,17 @@ pub(crate) fn follow(
 ) -> Result<(Chain, Followed<IndexFollower>), Failure> {
     let disk = open::disk(&args.datadir);
     let opened = match ChainIndex::exists(&*disk) {
-        Ok(true) => ChainIndex::open(disk, chain.db(), options(args)),
-        Ok(false) if wants => ChainIndex::create(disk, chain.db(), 0, options(args)),
+        Ok(true) => ChainIndex::open(disk, chain.db(), memory::of_index(args)),
+        Ok(false) if wants => ChainIndex::create(disk, chain.db(), 0, memory::of_index(args)),
         Ok(false) => return Ok((chain, Followed::None)),
         Err(error) => Err(error),
     };
     let (chain, caught_up) = match opened {
         Ok(index) => {
-            let chain = chain.with_index(index.clone());
+            let node = node::beside(chain.with_index(index.clone()), args, out)?;
             // Blocks that are there already get their receipts here, which takes executing them.
-            let caught_up = catch_up(&chain, args, out).map(|()| index);
-            (chain, caught_up)
+            let caught_up = catch_up(&node, &index, out).map(|()| index);
+            (node.into_chain()?, caught_up)
         }
         Err(error) => (chain, Err(error.into())),
     };
@@ -64,42 +57,19 @@ pub(crate) fn follow(
     Ok((chain, followed))
 }
 
-/// The chain of a database that is read, with its index, if it has one.
-pub(crate) fn chain_to_read(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
-    let chain = open::chain_to_read(args, out)?;
-    let opened = ChainIndex::open_read_only(open::disk_to_read(args)?, chain.db(), options(args));
-    match opened {
-        Ok(index) => Ok(chain.with_index(index)),
-        Err(IndexError::NoIndex { .. }) => Ok(chain),
-        Err(error) => {
-            out.note(&error);
-            Ok(chain)
-        }
-    }
-}
-
-/// As [`chain_to_read`], for a command that needs the index.
-fn indexed_chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
-    let chain = open::chain_to_read(args, out)?;
-    let index = ChainIndex::open_read_only(open::disk_to_read(args)?, chain.db(), options(args))?;
-    Ok(chain.with_index(index))
-}
-
 /// Adds the blocks up to the head.
-fn catch_up(chain: &Chain, args: &DbArgs, out: &Output) -> Result<(), Failure> {
-    let index = chain.index().ok_or(IndexError::NotOpen)?;
-    let (upto, head) = (index.stats().upto, chain.db().head());
+fn catch_up(node: &Node, index: &ChainIndex, out: &Output) -> Result<(), Failure> {
+    let (upto, head) = (index.stats().upto, node.head());
     if upto == Some(head) {
         return Ok(());
     }
     let (before, head) = (upto.map_or(0, |upto| upto.number), head.number);
-    let old_states = history::to_read(args, chain.db(), out)?;
     let bar = out.bar(
         head.saturating_sub(before),
         "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
     );
     let mut failed = None;
-    chain.build_index(old_states.as_ref(), &mut |progress| {
+    node.build_index(&mut |progress| {
         let upto = progress.upto.number;
         bar.set_position(upto.saturating_sub(before));
         bar.set_message(format!("block {}", count(upto)));
@@ -122,18 +92,18 @@ pub(crate) fn build(args: &IndexBuildArgs, out: &Output) -> Result<Report, Failu
     let chain = open::chain_to_read(&args.db, out)?;
     let disk = open::disk(&args.db.datadir);
     let index = match ChainIndex::exists(&*disk)? {
-        true => ChainIndex::open(disk, chain.db(), options(&args.db))?,
+        true => ChainIndex::open(disk, chain.db(), memory::of_index(&args.db))?,
         false => {
             let (first, head) = (args.from.unwrap_or(0), chain.db().head());
             if first > head.number {
                 let why = format!("--from is block {first}, and the head is block {head}");
                 return Err(Failure::BadEntry { why });
             }
-            ChainIndex::create(disk, chain.db(), first, options(&args.db))?
+            ChainIndex::create(disk, chain.db(), first, memory::of_index(&args.db))?
         }
     };
-    let chain = chain.with_index(index.clone());
-    catch_up(&chain, &args.db, out)?;
+    let node = node::beside(chain.with_index(index.clone()), &args.db, out)?;
+    catch_up(&node, &index, out)?;
     index.flush()?;
     index.merge()?;
     let without = index.count_without_receipts()?;
@@ -153,8 +123,8 @@ pub(crate) fn build(args: &IndexBuildArgs, out: &Output) -> Result<Report, Failu
 }
 
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = indexed_chain(args, out)?;
-    let index = chain.index().ok_or(IndexError::NotOpen)?;
+    let node = node::of_index(args, out)?;
+    let index = node.index()?.ok_or(IndexError::NotOpen)?;
     let bar = out.bar(
         index.stats().blocks,
         "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
@@ -192,7 +162,7 @@ pub(crate) fn stats(
     out: &Output,
 ) -> Result<(Option<IndexStats>, Option<String>), Failure> {
     let disk = open::disk_to_read(args)?;
-    match ChainIndex::open_read_only(disk, db, options(args)) {
+    match ChainIndex::open_read_only(disk, db, memory::of_index(args)) {
         Ok(index) => Ok((Some(index.stats()), None)),
         Err(IndexError::NoIndex { .. }) => Ok((None, None)),
         Err(error) => {
@@ -253,7 +223,7 @@ pub(crate) fn receipt_text(receipt: &Receipt, gas_used: u64) -> String {
 }
 
 pub(crate) fn tx(args: &TxArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = indexed_chain(&args.db, out)?;
+    let node = node::of_index(&args.db, out)?;
     let unknown = || Failure::NoValue {
         why: format!(
             "no transaction of the canonical chain has the hash {}",
@@ -261,9 +231,9 @@ pub(crate) fn tx(args: &TxArgs, out: &Output) -> Result<Report, Failure> {
         ),
     };
     let (found, receipt) = match args.no_receipt {
-        true => (chain.transaction(args.hash)?.ok_or_else(unknown)?, None),
+        true => (node.transaction(args.hash)?.ok_or_else(unknown)?, None),
         false => {
-            let found = chain.receipt(args.hash)?.ok_or_else(unknown)?;
+            let found = node.receipt(args.hash)?.ok_or_else(unknown)?;
             (found.found.clone(), Some(found))
         }
     };
@@ -273,7 +243,7 @@ pub(crate) fn tx(args: &TxArgs, out: &Output) -> Result<Report, Failure> {
         transaction,
         sender,
     } = found;
-    let of_block = chain.block_of(block)?;
+    let of_block = node.chain()?.block_of(block)?;
     let (whole, _) = of_block.ok_or(StateError::UnknownBlock(block.hash))?;
     let placed = Placed {
         block,
@@ -317,21 +287,18 @@ pub(crate) fn tx(args: &TxArgs, out: &Output) -> Result<Report, Failure> {
 }
 
 pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = indexed_chain(&args.db, out)?;
+    let node = node::of_index(&args.db, out)?;
     let filter = LogFilter {
         addresses: args.address.clone(),
         topics: [&args.topic0, &args.topic1, &args.topic2, &args.topic3].map(Vec::clone),
     };
-    let (from, to) = (
-        args.from.find_canonical(chain.db())?,
-        args.to.find_canonical(chain.db())?,
-    );
+    let (from, to) = (node.canonical_id(args.from)?, node.canonical_id(args.to)?);
     if from.number > to.number {
         let why = format!("--from is block {from}, which comes after --to, block {to}");
         return Err(Failure::BadEntry { why });
     }
     // A first block that was loaded has transactions whose receipts nobody has.
-    let is_loaded = from == chain.db().genesis() && from.number > 0 && to.number > from.number;
+    let is_loaded = from == node.db().genesis() && from.number > 0 && to.number > from.number;
     let from = match is_loaded && matches!(args.from, BlockRef::Earliest) {
         false => from.number,
         true => {
@@ -342,10 +309,11 @@ pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
         }
     };
     let (mut listed, mut lines, mut more) = (Vec::new(), String::new(), false);
-    chain.logs(&filter, from..=to.number, &mut |found| {
+    for found in node.logs(&filter, from..=to.number)? {
+        let found = found?;
         if listed.len() as u64 >= args.limit {
             more = true;
-            return ControlFlow::Break(());
+            break;
         }
         let topics = found
             .log
@@ -362,8 +330,7 @@ pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
             topics.collect::<String>()
         );
         listed.push(log_json(&found));
-        ControlFlow::Continue(())
-    })?;
+    }
     let len = listed.len() as u64;
     let logs = match len {
         1 => "1 log".to_owned(),

@@ -4,11 +4,11 @@
 use super::{
     args::{accounts::GetArgs, dump::InspectArgs},
     error::Failure,
-    history, open,
+    node,
     output::{KEYS, KEYS_BAR, Output, Report, Table, bytes, count, quantity, step},
     preimages::Names,
 };
-use cambium::{Account, B256, HistoryError, HistoryView, KECCAK256_EMPTY, U256, keccak256};
+use cambium::{Account, B256, HistoryError, KECCAK256_EMPTY, StateAt, U256, keccak256};
 use serde_json::{Value, json};
 use std::{cmp::Reverse, collections::BinaryHeap, ops::ControlFlow};
 
@@ -69,7 +69,7 @@ impl Counts {
 
 /// The number and the size of an account's slots.
 fn measure(
-    view: &HistoryView,
+    view: &StateAt,
     path: &B256,
     on_many: &mut dyn FnMut(u64),
 ) -> Result<(u64, u64), HistoryError> {
@@ -86,8 +86,8 @@ fn measure(
 }
 
 pub(crate) fn inspect(args: &InspectArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::state_to_read(&args.state.db, out)?;
-    let view = history::view(&args.state, &db, out)?;
+    let node = node::of_accounts(&args.state.db, out)?;
+    let view = node.state_at(args.state.block)?;
     let bar = out.bar(KEYS, KEYS_BAR);
     let (mut counts, mut failure) = (Counts::default(), None);
     view.each_account(&B256::ZERO, |path, account| {
@@ -115,12 +115,12 @@ pub(crate) fn inspect(args: &InspectArgs, out: &Output) -> Result<Report, Failur
     if let Some(error) = failure {
         return Err(error.into());
     }
-    let codes = db.stats()?.codes;
-    described(&view, counts, codes as u64, Names::of(&db, out)?)
+    let codes = node.db().stats()?.codes;
+    described(&view, counts, codes as u64, Names::of(&node, out))
 }
 
 fn described(
-    view: &HistoryView,
+    view: &StateAt,
     counts: Counts,
     codes: u64,
     mut names: Names<'_>,
@@ -187,8 +187,8 @@ fn described(
 
 /// Slots of an account from a key on, and the key after them.
 pub(crate) fn storage(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::state_to_read(&args.state.db, out)?;
-    let view = history::view(&args.state, &db, out)?;
+    let node = node::of_accounts(&args.state.db, out)?;
+    let view = node.state_at(args.state.block)?;
     let path = keccak256(args.address);
     let exists = view.account(&path)?.is_some();
     let from = args.from.unwrap_or_default();
@@ -201,7 +201,7 @@ pub(crate) fn storage(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         slots.push((slot, value));
         ControlFlow::Continue(())
     })?;
-    let mut names = Names::of(&db, out)?;
+    let mut names = Names::of(&node, out);
     let slots: Vec<(B256, Option<B256>, U256)> = slots
         .into_iter()
         .map(|(slot, value)| (slot, names.slot_of(&slot), value))
@@ -236,7 +236,7 @@ pub(crate) fn storage(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         "address": args.address,
         "block_number": quantity(block.number),
         "block_hash": block.hash,
-        "state_root": history::state_root(&db, &view)?,
+        "state_root": node.state_root(&view)?,
         "exists": exists,
         "slots": slots.collect::<Vec<_>>(),
         "next": next,

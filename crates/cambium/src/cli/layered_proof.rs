@@ -5,14 +5,13 @@
 
 use super::{
     args::proof::ProveArgs,
-    block_ref::Place,
     error::Failure,
     output::{Output, Report},
     proved,
 };
 use cambium::{
-    Account, Address, B256, Bytes, Db, LayeredProof, ProofTargets, StorageKey, U256, keccak256,
-    trie::Quantity,
+    Account, Address, B256, Bytes, ProofTargets, StateAt, StorageKey, U256, keccak256,
+    proof::LayeredProof, trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -71,13 +70,8 @@ impl From<Account> for Fields {
     }
 }
 
-pub(crate) fn prove(args: &ProveArgs, db: &Db, out: &Output) -> Result<Report, Failure> {
-    let view = match args.state.block.place(db)? {
-        Place::Head => db.view()?,
-        Place::Canonical(number) => db.view_at(number)?,
-        Place::Aside(block) => db.view_of(block)?,
-    };
-    let (block, root) = (view.block(), view.state_root());
+pub(crate) fn prove(args: &ProveArgs, view: &StateAt, out: &Output) -> Result<Report, Failure> {
+    let (block, root) = (view.block(), view.state_root()?);
     let targets = targets(args.address, args.slots.iter());
     let proof = view.prove_layered(&targets)?;
     let wrong = |why: String| Failure::Layered { root, why };

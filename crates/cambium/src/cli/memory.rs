@@ -7,8 +7,8 @@
 //! Each share is computed from the whole, so that none depends on which others there are, and every one of them is
 //! enough to work with, however little the whole is.
 
-use super::args::database::WriteArgs;
-use cambium::{HistoryOptions, follower_bytes};
+use super::args::database::{DbArgs, WriteArgs};
+use cambium::{HistoryOptions, IndexOptions, db::follower_bytes};
 
 /// What follows a chain while a command writes to it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,6 +16,19 @@ pub(crate) struct Followers {
     pub(crate) history: bool,
     pub(crate) index: bool,
     pub(crate) preimages: bool,
+}
+
+/// Options of the history of a database.
+pub(crate) fn of_history(args: &DbArgs) -> HistoryOptions {
+    HistoryOptions::beside(args.memory)
+}
+
+/// Options of the index of a database.
+pub(crate) fn of_index(args: &DbArgs) -> IndexOptions {
+    IndexOptions {
+        memory_bytes: follower_bytes(args.memory),
+        ..IndexOptions::default()
+    }
 }
 
 impl Followers {

@@ -18,6 +18,7 @@ mod elsewhere;
 mod figures;
 mod open;
 mod memory;
+mod node;
 mod followed;
 mod history;
 mod preimages;

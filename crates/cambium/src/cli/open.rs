@@ -6,8 +6,9 @@ use super::{
     output::Output,
 };
 use cambium::{
-    Chain, Db, Disk, FileSizes, LeafKind, Options, Recovery, StateError, StdDisk, StdDiskOptions,
-    StoreError,
+    Chain, Db, Disk, Options, StateError, StdDisk,
+    db::{FileSizes, LeafKind, Recovery, StoreError},
+    disk::StdDiskOptions,
 };
 use std::{io, path::Path, sync::Arc};
 

@@ -12,8 +12,8 @@ use super::{
     output::{KEYS, KEYS_BAR, Output, Report, Table, bytes, count, quantity, step},
 };
 use cambium::{
-    Address, B256, BlockId, Chain, Db, HistoryView, Preimages, PreimagesError, PreimagesLookup,
-    PreimagesOptions, PreimagesStats, StateError,
+    Address, B256, BlockId, Chain, Db, Node, StateAt, StateError,
+    preimages::{Preimages, PreimagesError, PreimagesLookup, PreimagesOptions, PreimagesStats},
 };
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -70,17 +70,13 @@ pub(crate) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub(crate) fn of(db: &Db, out: &'a Output) -> Result<Self, Failure> {
-        let preimages = match Chain::rules_of(db)? {
-            Some(_) => Chain::of(db.clone()).and_then(|chain| chain.preimages()),
-            None => Ok(None),
-        };
-        let preimages = preimages.unwrap_or_else(|error| {
+    pub(crate) fn of(node: &Node, out: &'a Output) -> Self {
+        let preimages = node.preimages().unwrap_or_else(|error| {
             out.note(&error);
             None
         });
         let lookup = preimages.map(|preimages| preimages.lookup());
-        Ok(Self { lookup, out })
+        Self { lookup, out }
     }
 
     /// The address with that hash, if it is known.
@@ -166,7 +162,7 @@ pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
         }
     })?;
     bar.finish_and_clear();
-    let view = HistoryView::from(chain.db().view()?);
+    let view = StateAt::from(chain.db().view()?);
     let missing = missing(&view, preimages.lookup(), out)?;
     let lost = preimages.stats().lost_blocks;
     let table = Table::default()
@@ -230,11 +226,7 @@ impl Found {
 }
 
 /// Counts the hashes in a state, and those without a preimage.
-fn missing(
-    view: &HistoryView,
-    mut lookup: PreimagesLookup,
-    out: &Output,
-) -> Result<Found, Failure> {
+fn missing(view: &StateAt, mut lookup: PreimagesLookup, out: &Output) -> Result<Found, Failure> {
     let bar = out.bar(KEYS, KEYS_BAR);
     let (mut found, mut failure) = (Found::default(), None);
     view.each_account(&B256::ZERO, |path, _| {

@@ -3,25 +3,27 @@
 use super::{
     args::proof::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
     error::{ACCOUNT_PROOF, Failure, WITNESS},
-    files, history,
+    files,
     layered_proof::{self, LayeredAccountProof},
-    open,
+    node,
     output::{Output, Report, Table, count, quantity},
     proved,
 };
 use cambium::{
-    AccountProof, BlockWitness, ChainSpec, Genesis, GenesisError, StateError, StatelessReport,
-    StatelessRules, Strictness, verify_account_proof,
+    AccountProof, BlockWitness, ChainSpec, Genesis, StateError,
+    chain::GenesisError,
+    proof::{StatelessReport, StatelessRules, Strictness},
+    verify_account_proof,
 };
 use serde_json::json;
 use std::{io::BufReader, path::PathBuf};
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::state_to_read(&args.state.db, out)?;
-    if db.merge_interval().is_some() {
-        return layered_proof::prove(args, &db, out);
+    let node = node::of_accounts(&args.state.db, out)?;
+    let view = node.provable_state_at(args.state.block)?;
+    if node.db().merge_interval().is_some() {
+        return layered_proof::prove(args, &view, out);
     }
-    let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
     let proof = view.prove_account(args.address, &args.slots)?;
     let (block, root) = (view.block(), view.state_root()?);
     out.note(format_args!("the state root of block {block} is {root}"));
@@ -68,19 +70,12 @@ struct Kind {
 }
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain_to_read(&args.db, out)?;
-    if chain.db().merge_interval().is_some() && args.form != WitnessFormArg::Own {
+    let node = node::of_chain(&args.db, out)?;
+    if node.db().merge_interval().is_some() && args.form != WitnessFormArg::Own {
         let what = "a witness under the commitment `layered` has Cambium's own form alone";
         return Err(StateError::BadOptions(what.to_owned()).into());
     }
-    let block = args.block.find_canonical(chain.db())?;
-    let witness = chain.witness_on(block.number, |parent| {
-        let view = history::of_archive(&args.db, chain.db(), parent.number, out)?;
-        match view.filter(|view| view.block() == parent) {
-            Some(view) => Ok(view),
-            None => Ok(chain.db().view_of(parent)?.into()),
-        }
-    })?;
+    let witness = node.witness(args.block)?;
     Ok(Report::of_json(witness.to_json(args.form.into())))
 }
 

@@ -3,12 +3,13 @@
 use super::{
     args::proof::{ProveRangeArgs, VerifyArgs},
     error::{Failure, RANGE_PROOF},
-    files, history, open,
+    files, node,
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    B256, LeafRange, LeafValue, RangeProof, RangeProofError, StateError, TrieError, U256,
-    keccak256, trie::Quantity,
+    B256, StateError, U256, keccak256,
+    proof::{LeafRange, LeafValue, RangeProof, RangeProofError, TrieError},
+    trie::Quantity,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -87,8 +88,8 @@ pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failu
     if first > last {
         return Err(Failure::EmptyRange { first, last });
     }
-    let db = open::state_to_read(&args.state.db, out)?;
-    let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
+    let node = node::of_accounts(&args.state.db, out)?;
+    let view = node.provable_state_at(args.state.block)?;
     let asked = LeafRange {
         account: args.account.map(keccak256),
         first,

@@ -2,8 +2,11 @@
 
 use super::output::{quantity, rpc};
 use cambium::{
-    Address, BlockId, FoundLog, Receipt, Transaction,
+    Address, BlockId,
     alloy_consensus::{Header, Transaction as _},
+    chain::Transaction,
+    execution::Receipt,
+    node::FoundLog,
 };
 use serde_json::{Value, json};
 

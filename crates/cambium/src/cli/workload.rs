@@ -8,9 +8,10 @@ use super::{
     output::{Output, Report, Table, bytes, count, quantity},
 };
 use cambium::{
-    AccessListWriter, BlockId, BlockSize, Chain, ChainError, ChainSealer, ChainWriter, Options,
-    StdDisk, Workload, WorkloadParams,
+    BlockId, ChainError, Options, StdDisk,
+    chain::{AccessListWriter, ChainSealer, ChainWriter},
 };
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use serde_json::json;
 use std::{
     fs::{self, File},
@@ -141,7 +142,7 @@ pub(crate) fn generate(
         .map_or(options, |blocks| options.layered(blocks));
     let disk = Arc::new(StdDisk::new(scratch.path().join("db")));
     let bar = out.bar(1, INIT_BAR);
-    let chain = Chain::init_workload(disk, workload, options, &mut init_progress(&bar))?;
+    let chain = workload.init(disk, options, &mut init_progress(&bar))?;
     bar.finish_and_clear();
 
     let first = chain.block(chain.db().genesis().number)?.header;

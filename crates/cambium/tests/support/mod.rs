@@ -155,7 +155,7 @@ impl Fixture {
     }
 
     /// The chain's blocks, encoded.
-    pub(crate) fn blocks(&self) -> Vec<cambium::RawBlock> {
+    pub(crate) fn blocks(&self) -> Vec<cambium::chain::RawBlock> {
         cambium::BlockSource::open(self.chain())
             .and_then(Iterator::collect)
             .expect("the chain's blocks")

@@ -2,7 +2,7 @@
 
 use crate::{Chain, ChainError, FileError, stored::StoredBlock};
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256};
-use cambium_history::HistoryView;
+use cambium_history::StateAt;
 use cambium_preimages::{PreimagesError, PreimagesLookup};
 use cambium_primitives::Account;
 use std::{
@@ -61,7 +61,7 @@ impl Chain {
     /// preimage is required and not known, and [`ChainError::Preimages`] says why none can be read.
     pub fn dump_state(
         &self,
-        view: &HistoryView,
+        view: &StateAt,
         requires_preimages: bool,
         name: &str,
         out: &mut dyn Write,
@@ -211,7 +211,7 @@ struct Pending {
 }
 
 struct Dump<'a> {
-    view: &'a HistoryView,
+    view: &'a StateAt,
     names: Names,
     pending: Vec<Pending>,
     /// Number of these accounts and of their slots.

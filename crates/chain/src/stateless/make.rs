@@ -5,7 +5,7 @@ use crate::{Block, Chain, ChainError, error::execution_error, reads::OldState};
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_evm::{Executor, Hooks, Recorder, Sequential, StateRead, Touched};
-use cambium_history::HistoryView;
+use cambium_history::StateAt;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{StateError, View};
 use cambium_trie::{ProofTargets, Witness};
@@ -36,7 +36,7 @@ impl Chain {
     pub fn witness_on(
         &self,
         number: BlockNumber,
-        parent_state: impl FnOnce(BlockId) -> Result<HistoryView, ChainError>,
+        parent_state: impl FnOnce(BlockId) -> Result<StateAt, ChainError>,
     ) -> Result<BlockWitness, ChainError> {
         let head = self.db().head();
         let genesis = self.db().genesis();

@@ -4,8 +4,6 @@
     reason = "each test file is a crate of its own and uses a part of this"
 )]
 
-pub(crate) mod model;
-
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_trie::{
     TrieAccount,

@@ -4,15 +4,14 @@ use super::world::LITTLE;
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::Encodable;
-use cambium_chain::{
-    Block, BlockSize, Chain, ChainError, ChainSealer, FilePosition, Fork, FoundLog, RawBlock,
-    Workload, WorkloadParams,
-};
+use cambium_chain::{Block, Chain, ChainError, ChainSealer, FilePosition, Fork, RawBlock};
 use cambium_history::{History, HistoryOptions};
 use cambium_index::{ChainIndex, IndexError, IndexFollower, LogFilter};
-use cambium_state::{FaultyDisk, Options};
+use cambium_node::{BlockRef, FoundLog, Node, NodeError};
+use cambium_state::{FaultyDisk, Options, StateError};
 use cambium_testkit::TINY_FILES;
-use std::{ops::ControlFlow, sync::Arc};
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
+use std::sync::Arc;
 
 const BLOCKS: u64 = 40;
 
@@ -40,13 +39,9 @@ fn options() -> Options {
 }
 
 fn chain_on(disk: &FaultyDisk, fork: Fork, options: Options) -> Chain {
-    Chain::init_workload(
-        Arc::new(disk.clone()),
-        &workload(fork),
-        options,
-        &mut |_| {},
-    )
-    .unwrap()
+    workload(fork)
+        .init(Arc::new(disk.clone()), options, &mut |_| {})
+        .unwrap()
 }
 
 fn blocks(fork: Fork) -> Vec<Block> {
@@ -85,33 +80,26 @@ fn import(chain: &Chain, blocks: &[Block]) {
     chain.import(raw, &mut |_| {}).unwrap();
 }
 
-fn with_index(chain: Chain, disk: &FaultyDisk) -> Chain {
+fn with_index(chain: Chain, disk: &FaultyDisk) -> Node {
     let index = ChainIndex::create(Arc::new(disk.clone()), chain.db(), 0, LITTLE).unwrap();
-    chain.with_index(index)
+    Node::of_chain(chain.with_index(index))
 }
 
-fn logs(
-    chain: &Chain,
-    filter: &LogFilter,
-    from: u64,
-    to: u64,
-) -> Result<Vec<FoundLog>, ChainError> {
-    let mut logs = Vec::new();
-    chain.logs(filter, from..=to, &mut |log| {
-        logs.push(log);
-        ControlFlow::Continue(())
-    })?;
-    Ok(logs)
+fn logs(node: &Node, filter: &LogFilter, from: u64, to: u64) -> Result<Vec<FoundLog>, NodeError> {
+    node.logs(filter, from..=to)?.collect()
 }
 
 /// Compares everything that is found with the blocks and their receipts' roots.
-fn compare(chain: &Chain, blocks: &[Block]) {
+fn compare(node: &Node, blocks: &[Block]) {
+    let chain = node.chain().unwrap();
     let mut all = Vec::new();
     for block in blocks {
         let hash = block.header.hash_slow();
-        let (id, found) = chain.block_by_hash(hash).unwrap().unwrap();
-        assert_eq!((id.hash, &found), (hash, block));
+        let found = node.block(BlockRef::Hash(hash)).unwrap();
+        assert_eq!((found.id.hash, &found.block), (hash, block));
+        let (id, of_block) = (found.id, node.receipts_of(&found).unwrap());
         let receipts = chain.receipts(id).unwrap();
+        assert_eq!(of_block.len(), receipts.len());
         assert_eq!(
             calculate_receipt_root(&receipts),
             block.header.receipts_root
@@ -120,14 +108,15 @@ fn compare(chain: &Chain, blocks: &[Block]) {
         for (at, (receipt, transaction)) in
             receipts.iter().zip(&block.body.transactions).enumerate()
         {
-            let found = chain.receipt(*transaction.hash()).unwrap().unwrap();
+            let found = node.receipt(*transaction.hash()).unwrap().unwrap();
+            assert_eq!(found, of_block[at]);
             assert_eq!(&found.receipt, receipt);
             assert_eq!((found.found.block, found.found.index), (id, at));
             assert_eq!(&found.found.transaction, transaction);
             assert_eq!(found.gas_used, receipt.cumulative_gas_used() - gas);
             assert_eq!(found.first_log, first_log);
             assert_eq!(
-                chain.transaction(*transaction.hash()).unwrap(),
+                node.transaction(*transaction.hash()).unwrap(),
                 Some(found.found)
             );
             gas = receipt.cumulative_gas_used();
@@ -146,7 +135,7 @@ fn compare(chain: &Chain, blocks: &[Block]) {
     assert!(all.len() > 100, "{} logs", all.len());
     let last = blocks.last().unwrap().header.number;
     let any = LogFilter::default();
-    assert_eq!(logs(chain, &any, 0, u64::MAX).unwrap(), all);
+    assert_eq!(logs(node, &any, 0, u64::MAX).unwrap(), all);
     // Each contract and each topic, and pairs of them.
     for log in all.iter().step_by(17) {
         let filter = LogFilter {
@@ -161,7 +150,7 @@ fn compare(chain: &Chain, blocks: &[Block]) {
             passing.cloned().collect()
         };
         assert_eq!(
-            logs(chain, &filter, 0, last).unwrap(),
+            logs(node, &filter, 0, last).unwrap(),
             passing(&filter, 0, last)
         );
         for (at, topic) in log.log.topics().iter().enumerate() {
@@ -170,11 +159,19 @@ fn compare(chain: &Chain, blocks: &[Block]) {
             let (from, to) = (log.block.number / 2, last - 1);
             let expected = passing(&filter, from, to);
             assert!(!expected.is_empty() || log.block.number > to);
-            assert_eq!(logs(chain, &filter, from, to).unwrap(), expected);
+            assert_eq!(logs(node, &filter, from, to).unwrap(), expected);
         }
     }
-    assert_eq!(chain.transaction(B256::repeat_byte(7)).unwrap(), None);
-    assert_eq!(chain.block_by_hash(B256::repeat_byte(7)).unwrap(), None);
+    let none = B256::repeat_byte(7);
+    assert_eq!(node.transaction(none).unwrap(), None);
+    let unknown = node.block(BlockRef::Hash(none)).unwrap_err();
+    assert!(
+        matches!(
+            unknown,
+            NodeError::Chain(ChainError::State(StateError::UnknownBlock(_)))
+        ),
+        "{unknown}"
+    );
 }
 
 #[test]
@@ -183,34 +180,33 @@ fn receipts_and_logs_are_those_of_the_headers_however_they_came_to_be_known() {
         let blocks = blocks(fork);
         // Stored as the blocks are imported.
         let disk = FaultyDisk::new(2);
-        let chain = with_index(chain_on(&disk, fork, options()), &disk);
-        let index = chain.index().unwrap().clone();
-        let follower = IndexFollower::start(index, chain.db().clone());
-        import(&chain, &blocks);
-        compare(&chain, &blocks);
+        let node = with_index(chain_on(&disk, fork, options()), &disk);
+        let index = node.index().unwrap().unwrap().clone();
+        let follower = IndexFollower::start(index, node.db().clone());
+        import(node.chain().unwrap(), &blocks);
+        compare(&node, &blocks);
         drop(follower.finish().unwrap());
-        compare(&chain, &blocks);
+        compare(&node, &blocks);
         // Of blocks that were there before: made from states that can still be read.
         let disk = FaultyDisk::new(3);
         let chain = chain_on(&disk, fork, options());
         import(&chain, &blocks);
-        let chain = with_index(chain, &disk);
+        let node = with_index(chain, &disk);
         let mut without = 0;
-        let at_head = chain.build_index(None, &mut |progress| {
+        let at_head = node.build_index(&mut |progress| {
             without += u64::from(!progress.has_receipts);
             true
         });
         assert!(at_head.unwrap());
         assert_eq!(without, 0);
-        compare(&chain, &blocks);
+        compare(&node, &blocks);
         // Opened again, after a loss of power, with little in its files.
-        chain.index().unwrap().flush().unwrap();
-        let (db, disk) = (chain.db().clone(), disk.crash());
-        drop((chain, db));
+        node.index().unwrap().unwrap().flush().unwrap();
+        let (db, disk) = (node.db().clone(), disk.crash());
+        drop((node, db));
         let (chain, _) = Chain::open(Arc::new(disk.clone()), options()).unwrap();
         let index = ChainIndex::open(Arc::new(disk), chain.db(), LITTLE).unwrap();
-        let chain = chain.with_index(index);
-        compare(&chain, &blocks);
+        compare(&Node::of_chain(chain.with_index(index)), &blocks);
     }
 }
 
@@ -224,10 +220,10 @@ fn blocks_without_receipts_are_executed_again_or_named() {
     let disk = FaultyDisk::new(4);
     let chain = with_index(chain_on(&disk, Fork::Prague, few), &disk);
     // Not with receipts: as if each had been applied without execution.
-    let index = chain.index().unwrap().clone();
-    let chain = chain.with_receipts(false);
+    let node = Node::of_chain(chain.into_chain().unwrap().with_receipts(false));
+    let (chain, index) = (node.chain().unwrap(), node.index().unwrap().unwrap());
     for block in &blocks {
-        import(&chain, std::slice::from_ref(block));
+        import(chain, std::slice::from_ref(block));
         chain.db().flush(1).unwrap();
         let all = index.catch_up(chain.db(), None, &mut |_| true);
         assert!(all.unwrap());
@@ -239,11 +235,11 @@ fn blocks_without_receipts_are_executed_again_or_named() {
     let old = chain.db().view_at(5);
     assert!(old.is_err(), "the state of block 5 can't be read any more");
     let hash = *blocks[4].body.transactions[0].hash();
-    assert!(chain.transaction(hash).unwrap().is_some());
-    assert!(chain.receipt(hash).is_err());
+    assert!(node.transaction(hash).unwrap().is_some());
+    assert!(node.receipt(hash).is_err());
     // A search does not leave such a block out in silence.
-    let error = logs(&chain, &LogFilter::default(), 1, id.number).unwrap_err();
-    let ChainError::Index(error) = error else {
+    let error = logs(&node, &LogFilter::default(), 1, id.number).unwrap_err();
+    let NodeError::Chain(ChainError::Index(error)) = error else {
         panic!("{error}");
     };
     assert!(
@@ -251,7 +247,7 @@ fn blocks_without_receipts_are_executed_again_or_named() {
         "{error}"
     );
     assert!(
-        !logs(&chain, &LogFilter::default(), id.number, id.number)
+        !logs(&node, &LogFilter::default(), id.number, id.number)
             .unwrap()
             .is_empty()
     );
@@ -268,9 +264,9 @@ fn a_history_gives_the_states_from_which_receipts_are_made() {
     import(&chain, &blocks);
     chain.db().flush(0).unwrap();
     history.catch_up(chain.db(), &mut |_| true).unwrap();
-    let chain = with_index(chain, &disk);
-    chain.build_index(Some(&history), &mut |_| true).unwrap();
-    compare(&chain, &blocks);
+    let node = with_index(chain, &disk).with_history(history);
+    node.build_index(&mut |_| true).unwrap();
+    compare(&node, &blocks);
 }
 
 #[test]
@@ -281,13 +277,13 @@ fn an_index_that_cannot_be_read_takes_no_block_from_the_log() {
         ..options()
     };
     let disk = FaultyDisk::new(6);
-    let chain = with_index(chain_on(&disk, Fork::Prague, few), &disk);
+    let node = with_index(chain_on(&disk, Fork::Prague, few), &disk);
+    let (chain, index) = (node.chain().unwrap(), node.index().unwrap().unwrap());
     for block in &blocks {
-        import(&chain, std::slice::from_ref(block));
+        import(chain, std::slice::from_ref(block));
         chain.db().flush(1).unwrap();
-        chain.build_index(None, &mut |_| true).unwrap();
+        node.build_index(&mut |_| true).unwrap();
     }
-    let index = chain.index().unwrap();
     index.flush().unwrap();
     let data = disk.files().into_iter();
     let data: Vec<String> = data.filter(|name| name.ends_with(".blocks")).collect();
@@ -310,19 +306,20 @@ fn an_index_that_cannot_be_read_takes_no_block_from_the_log() {
 fn a_search_for_logs_does_not_mix_branches() {
     let blocks = blocks(Fork::Prague);
     let disk = FaultyDisk::new(7);
-    let chain = with_index(chain_on(&disk, Fork::Prague, options()), &disk);
-    import(&chain, &blocks);
-    let (head, mut visited) = (chain.db().head(), 0);
-    let searched = chain.logs(&LogFilter::default(), 1..=BLOCKS, &mut |log| {
-        if visited == 0 {
-            chain.db().unwind(BLOCKS / 2).unwrap();
-        }
-        assert_eq!(log.block.number, 1);
-        visited += 1;
-        ControlFlow::Continue(())
+    let node = with_index(chain_on(&disk, Fork::Prague, options()), &disk);
+    import(node.chain().unwrap(), &blocks);
+    let head = node.head();
+    let filter = LogFilter::default();
+    let mut logs = node.logs(&filter, 1..=BLOCKS).unwrap();
+    assert_eq!(logs.next().unwrap().unwrap().block.number, 1);
+    node.db().unwind(BLOCKS / 2).unwrap();
+    let mut rest = logs.by_ref().skip_while(|log| {
+        let log = log.as_ref();
+        log.is_ok_and(|log| log.block.number == 1)
     });
-    let error = searched.unwrap_err();
-    let ChainError::Index(error) = error else {
+    let error = rest.next().unwrap().unwrap_err();
+    assert!(logs.next().is_none(), "the search is over");
+    let NodeError::Chain(ChainError::Index(error)) = error else {
         panic!("{error}");
     };
     assert!(

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use cambium_history::{
-    Follower, History, HistoryError, HistoryOptions, HistoryView, WholeNodes, backup_with_history,
+    Follower, History, HistoryError, HistoryOptions, StateAt, WholeNodes, backup_with_history,
 };
 use cambium_state::{Db, Disk, Fault, FaultyDisk, FileSizes, Options, StateError, StoreError};
 use cambium_testkit::{
@@ -325,7 +325,7 @@ fn whatever_happens_between_two_files_of_a_copy_its_history_goes_on() {
 }
 
 /// Reads a state in all ways. What is told is compared with the model; an error ends it.
-fn read_all(world: &World, view: &HistoryView) -> Result<(), HistoryError> {
+fn read_all(world: &World, view: &StateAt) -> Result<(), HistoryError> {
     let model = &world.models[&view.block().hash];
     for at in (0..ACCOUNTS).map(path) {
         let expected = model.account(&at);

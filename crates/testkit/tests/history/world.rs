@@ -1,7 +1,7 @@
 //! A database, its history and the naive model.
 
 use alloy_primitives::{B256, U256};
-use cambium_history::{History, HistoryOptions, HistoryView, WholeNodes};
+use cambium_history::{History, HistoryOptions, StateAt, WholeNodes};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes, Path};
 use cambium_state::{Db, Disk, FaultyDisk, Options};
 use cambium_testkit::{
@@ -47,7 +47,7 @@ pub(crate) fn open_history(disk: &FaultyDisk, db: &Db) -> History {
 }
 
 /// Proves keys, those of nothing included, and compares what the proof says with the model.
-pub(crate) fn compare_proof(view: &HistoryView, model: &Model, keys: ProofTargets) {
+pub(crate) fn compare_proof(view: &StateAt, model: &Model, keys: ProofTargets) {
     let id = view.block();
     let part = view
         .extract(&keys)
@@ -80,7 +80,7 @@ pub(crate) fn compare_proof(view: &HistoryView, model: &Model, keys: ProofTarget
 }
 
 /// Extracts leaves of a range in parts, proves each, and compares all of them with the model's.
-pub(crate) fn compare_range(view: &HistoryView, model: &Model, range: &LeafRange, limit: usize) {
+pub(crate) fn compare_range(view: &StateAt, model: &Model, range: &LeafRange, limit: usize) {
     let id = view.block();
     let within = range.first..=range.last;
     let expected: Vec<(B256, LeafValue)> = match &range.account {
@@ -127,7 +127,7 @@ pub(crate) fn compare_range(view: &HistoryView, model: &Model, range: &LeafRange
 }
 
 /// Visits accounts and the slots of some from a key on, whole and up to a limit.
-pub(crate) fn compare_order(view: &HistoryView, model: &Model, from: &B256) {
+pub(crate) fn compare_order(view: &StateAt, model: &Model, from: &B256) {
     let id = view.block();
     let expected = model.accounts().filter(|(path, _)| *path >= from);
     let expected: Vec<_> = expected
@@ -159,7 +159,7 @@ pub(crate) fn compare_order(view: &HistoryView, model: &Model, from: &B256) {
 }
 
 /// Proves all accounts in pages, which are verified as somebody does who knows the root alone.
-pub(crate) fn compare_pages(view: &HistoryView, model: &Model, limit: usize) {
+pub(crate) fn compare_pages(view: &StateAt, model: &Model, limit: usize) {
     let id = view.block();
     let limit = NonZeroUsize::new(limit).unwrap();
     let (mut found, mut next) = (Vec::new(), Some(B256::ZERO));
@@ -292,7 +292,7 @@ impl World {
         self.compare_view(&view, id);
     }
 
-    pub(crate) fn compare_view(&self, view: &HistoryView, id: BlockId) {
+    pub(crate) fn compare_view(&self, view: &StateAt, id: BlockId) {
         assert_eq!(view.block(), id);
         let model = &self.models[&id.hash];
         for at in (0..ACCOUNTS).map(path) {

@@ -38,8 +38,9 @@ use crate::{
     state::{fio_reads_per_second, stores::Failure},
     system,
 };
-use cambium_chain::{Chain, Workload};
+use cambium_chain::Chain;
 use cambium_state::{Options, StdDisk};
+use cambium_workload::Workload;
 use std::{
     error::Error,
     fs,
@@ -188,7 +189,7 @@ fn process_bytes(
 #[cfg(test)]
 mod tests {
     use super::{child::Task, *};
-    use cambium_chain::{BlockSize, WorkloadParams};
+    use cambium_workload::{BlockSize, WorkloadParams};
 
     #[test]
     fn a_block_does_the_same_over_every_provider_in_every_way() {

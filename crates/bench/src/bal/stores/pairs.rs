@@ -3,8 +3,9 @@
 use super::provider::{account_key, slot_key};
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, U256, keccak256};
-use cambium_chain::{GenesisPart, Workload};
+use cambium_chain::GenesisPart;
 use cambium_primitives::{Account, SlotValue};
+use cambium_workload::Workload;
 use std::convert::Infallible;
 
 /// Keys and values, sorted by key, so that no store has to sort them.
@@ -78,7 +79,7 @@ fn pair(bytes: &[u8], start: usize) -> (&[u8], &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cambium_chain::WorkloadParams;
+    use cambium_workload::WorkloadParams;
 
     #[test]
     fn pairs_are_sorted_and_are_the_whole_state() {

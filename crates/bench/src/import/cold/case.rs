@@ -1,6 +1,6 @@
 //! The workloads to import.
 
-use cambium_chain::{BlockSize, WorkloadParams};
+use cambium_workload::{BlockSize, WorkloadParams};
 use clap::ValueEnum;
 
 /// Number of transactions in a block.

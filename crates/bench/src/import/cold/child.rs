@@ -8,10 +8,9 @@ use crate::{
     system::{self, Io},
 };
 use alloy_primitives::{B256, keccak256};
-use cambium_chain::{
-    AccessListReader, BlockSource, Chain, ImportSummary, WithAccessLists, Workload, WorkloadParams,
-};
+use cambium_chain::{AccessListReader, BlockSource, Chain, ImportSummary, WithAccessLists};
 use cambium_state::{CounterValues, Latency, StdDisk};
+use cambium_workload::{Workload, WorkloadParams};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
 

@@ -2,11 +2,10 @@
 
 use crate::{state::stores::Failure, system};
 use alloy_primitives::{Address, B256, U256};
-use cambium_chain::{
-    AccessListWriter, Chain, ChainError, ChainSealer, ChainWriter, Workload, WorkloadParams,
-};
+use cambium_chain::{AccessListWriter, Chain, ChainError, ChainSealer, ChainWriter};
 use cambium_primitives::AccessList;
 use cambium_state::{Options, StdDisk};
+use cambium_workload::{Workload, WorkloadParams};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -120,7 +119,7 @@ impl Inputs {
     fn make_state(&mut self, workload: &Workload) -> Result<(), Failure> {
         let start = Instant::now();
         let disk = Arc::new(StdDisk::new(self.state()));
-        let chain = Chain::init_workload(disk, workload, options(MAKING_BYTES), &mut |_| {})?;
+        let chain = workload.init(disk, options(MAKING_BYTES), &mut |_| {})?;
         self.facts.state_bytes = chain.db().stats()?.segment_bytes;
         self.facts.slots = workload.genesis_slots();
         drop(chain);

@@ -117,7 +117,7 @@ mod tests {
         way::Way,
         *,
     };
-    use cambium_chain::WorkloadParams;
+    use cambium_workload::WorkloadParams;
 
     #[test]
     fn every_way_imports_the_same_blocks() {

@@ -1,10 +1,10 @@
 //! Arguments of the commands on accounts and slots: addresses, slots, and the block after which.
 
 use super::{
-    super::{block_ref::BlockRef, numbers::parse_count},
+    super::{block_ref::parse_block, numbers::parse_count},
     database::DbArgs,
 };
-use cambium::{Address, B256, StorageKey, U256};
+use cambium::{Address, B256, BlockRef, StorageKey, U256};
 use clap::Args as ClapArgs;
 use std::num::NonZeroUsize;
 
@@ -20,7 +20,8 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StateArgs {
     /// Use the state after this block: a number, a hash, latest, earliest, safe or finalized
-    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Latest)]
+    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Latest,
+          value_parser = parse_block)]
     pub(crate) block: BlockRef,
     #[command(flatten)]
     pub(crate) db: DbArgs,
@@ -54,7 +55,7 @@ pub(crate) struct GetArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BalArgs {
     /// The block: a number, a hash, latest, earliest, safe or finalized
-    #[arg(value_name = "BLOCK")]
+    #[arg(value_name = "BLOCK", value_parser = parse_block)]
     pub(crate) block: BlockRef,
     #[command(flatten)]
     pub(crate) db: DbArgs,

@@ -1,9 +1,10 @@
 //! Arguments of the commands on heads and single blocks.
 
 use super::{
-    super::block_ref::BlockRef,
+    super::block_ref::parse_block,
     database::{DbArgs, WriteArgs},
 };
+use cambium::BlockRef;
 use clap::Args as ClapArgs;
 
 pub(crate) const RECEIPTS_HELP: &str = "\
@@ -38,14 +39,14 @@ object with number and hash, or null).";
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SetHeadArgs {
     /// The block: a number of the canonical chain, a hash on any branch, latest or earliest
-    #[arg(value_name = "BLOCK")]
+    #[arg(value_name = "BLOCK", value_parser = parse_block)]
     pub(crate) head: BlockRef,
     /// The newest safe block, which is the head or one of its ancestors
-    #[arg(long, value_name = "BLOCK")]
+    #[arg(long, value_name = "BLOCK", value_parser = parse_block)]
     pub(crate) safe: Option<BlockRef>,
     /// The newest finalized block, which is the head or one of its ancestors: no other branch can be
     /// imported any more that leaves the chain below it
-    #[arg(long, value_name = "BLOCK")]
+    #[arg(long, value_name = "BLOCK", value_parser = parse_block)]
     pub(crate) finalized: Option<BlockRef>,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
@@ -54,7 +55,7 @@ pub(crate) struct SetHeadArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BlockArgs {
     /// The block: a number, a hash on any branch, latest, earliest, safe or finalized
-    #[arg(value_name = "BLOCK", default_value_t = BlockRef::Latest)]
+    #[arg(value_name = "BLOCK", default_value_t = BlockRef::Latest, value_parser = parse_block)]
     pub(crate) block: BlockRef,
     #[command(flatten)]
     pub(crate) db: DbArgs,
@@ -63,10 +64,10 @@ pub(crate) struct BlockArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DiffArgs {
     /// The older block, whose state is compared: what it changed itself is not printed
-    #[arg(value_name = "FROM")]
+    #[arg(value_name = "FROM", value_parser = parse_block)]
     pub(crate) from: BlockRef,
     /// The newer block
-    #[arg(value_name = "TO", default_value_t = BlockRef::Latest)]
+    #[arg(value_name = "TO", default_value_t = BlockRef::Latest, value_parser = parse_block)]
     pub(crate) to: BlockRef,
     #[command(flatten)]
     pub(crate) db: DbArgs,

@@ -1,10 +1,11 @@
 //! Arguments of the commands on whole chains: init, export, unwind.
 
 use super::{
-    super::{block_ref::BlockRef, numbers::count_in},
+    super::{block_ref::parse_block, numbers::count_in},
     database::{DbArgs, WriteArgs},
 };
 use crate::cli::error::Failure;
+use cambium::BlockRef;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -77,16 +78,16 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// First block [default: the one after genesis]
-    #[arg(value_name = "FIRST")]
+    #[arg(value_name = "FIRST", value_parser = parse_block)]
     pub(crate) first: Option<BlockRef>,
     /// Last block [default: the head]
-    #[arg(value_name = "LAST")]
+    #[arg(value_name = "LAST", value_parser = parse_block)]
     pub(crate) last: Option<BlockRef>,
     /// The first block, as an option
-    #[arg(long, value_name = "BLOCK", conflicts_with = "first")]
+    #[arg(long, value_name = "BLOCK", conflicts_with = "first", value_parser = parse_block)]
     pub(crate) from: Option<BlockRef>,
     /// The last block, as an option
-    #[arg(long, value_name = "BLOCK", conflicts_with = "last")]
+    #[arg(long, value_name = "BLOCK", conflicts_with = "last", value_parser = parse_block)]
     pub(crate) to: Option<BlockRef>,
     /// Write the access lists that are stored with the blocks to this file; gzipped if its name
     /// ends in .gz
@@ -102,7 +103,7 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct UnwindArgs {
     /// The canonical block that becomes the head: a number, a hash, earliest, safe or finalized
-    #[arg(long, value_name = "BLOCK")]
+    #[arg(long, value_name = "BLOCK", value_parser = parse_block)]
     pub(crate) to: BlockRef,
     #[command(flatten)]
     pub(crate) db: WriteArgs,

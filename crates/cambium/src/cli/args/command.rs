@@ -17,7 +17,7 @@ use super::{
     },
     workload::{DemoArgs, WORKLOAD_HELP, WorkloadArgs},
 };
-use cambium::FORMATS;
+use cambium::db::FORMATS;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};

@@ -1,7 +1,7 @@
 //! Arguments on old states: which are kept, and how they are built.
 
 use super::{super::numbers::parse_count, database::DbArgs};
-use cambium::WholeNodes;
+use cambium::history::WholeNodes;
 use clap::{Args as ClapArgs, Subcommand};
 use std::{num::NonZeroU64, str::FromStr};
 

@@ -5,7 +5,7 @@ use super::{
     database::WriteArgs,
     history::{HistoryMode, NodesArgs},
 };
-use cambium::{ExecutorKind, READ_AHEAD_DEFAULT};
+use cambium::{chain::READ_AHEAD_DEFAULT, execution::ExecutorKind};
 use clap::{Args as ClapArgs, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf};
 

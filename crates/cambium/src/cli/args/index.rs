@@ -1,11 +1,11 @@
 //! Arguments on the index: blocks, transactions, receipts and logs.
 
 use super::{
-    super::{block_ref::BlockRef, numbers::parse_count},
+    super::{block_ref::parse_block, numbers::parse_count},
     accounts::{parse_address, parse_hash},
     database::DbArgs,
 };
-use cambium::{Address, B256};
+use cambium::{Address, B256, BlockRef};
 use clap::{Args as ClapArgs, Subcommand};
 
 pub(crate) const TX_HELP: &str = "\
@@ -87,10 +87,12 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "TOPIC", value_parser = parse_hash)]
     pub(crate) topic3: Vec<B256>,
     /// The first block that is searched
-    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Earliest)]
+    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Earliest,
+          value_parser = parse_block)]
     pub(crate) from: BlockRef,
     /// The last block that is searched
-    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Latest)]
+    #[arg(long, value_name = "BLOCK", default_value_t = BlockRef::Latest,
+          value_parser = parse_block)]
     pub(crate) to: BlockRef,
     /// Print at most this many logs
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = parse_count::<u64>)]

@@ -1,11 +1,14 @@
 //! Arguments of the commands on proofs and witnesses.
 
 use super::{
-    super::{block_ref::BlockRef, numbers::parse_count},
+    super::{block_ref::parse_block, numbers::parse_count},
     accounts::{StateArgs, parse_address, parse_hash, parse_slot},
     database::DbArgs,
 };
-use cambium::{Address, B256, ChainSpec, STATELESS_GAS_LIMIT_MAX, StorageKey, WitnessForm};
+use cambium::{
+    Address, B256, BlockRef, ChainSpec, StorageKey,
+    proof::{STATELESS_GAS_LIMIT_MAX, WitnessForm},
+};
 use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValuesParser};
 use std::{
     num::{NonZeroU64, NonZeroUsize},
@@ -70,7 +73,7 @@ pub(crate) struct VerifyArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WitnessArgs {
     /// The block: a number, a hash, latest, earliest, safe or finalized
-    #[arg(value_name = "BLOCK")]
+    #[arg(value_name = "BLOCK", value_parser = parse_block)]
     pub(crate) block: BlockRef,
     /// Format: `own` includes the block, the others are responses of clients to
     /// debug_executionWitness

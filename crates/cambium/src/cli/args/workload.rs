@@ -4,7 +4,8 @@ use super::{
     super::numbers::{parse_count, parse_memory, parse_percent},
     chain::CommitmentArgs,
 };
-use cambium::{Fork, Spread};
+use cambium::chain::Fork;
+use cambium_workload::Spread;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::PathBuf;
 

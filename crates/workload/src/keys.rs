@@ -8,13 +8,13 @@ use secp256k1::{PublicKey, SecretKey};
 
 /// An account with a key.
 #[derive(Debug)]
-pub(super) struct Sender {
-    pub(super) secret: SecretKey,
-    pub(super) address: Address,
+pub(crate) struct Sender {
+    pub(crate) secret: SecretKey,
+    pub(crate) address: Address,
 }
 
 /// keccak(purpose, seed, index), from which everything random in a workload is derived.
-pub(super) fn hash(purpose: &str, seed: u64, index: u64) -> B256 {
+pub(crate) fn hash(purpose: &str, seed: u64, index: u64) -> B256 {
     let mut input = Vec::with_capacity(64);
     input.extend_from_slice(b"cambium workload ");
     input.extend_from_slice(purpose.as_bytes());
@@ -24,7 +24,7 @@ pub(super) fn hash(purpose: &str, seed: u64, index: u64) -> B256 {
 }
 
 /// Derives the first `count` accounts, on all cores.
-pub(super) fn derive_senders(seed: u64, count: u64) -> Vec<Sender> {
+pub(crate) fn derive_senders(seed: u64, count: u64) -> Vec<Sender> {
     (0..count)
         .into_par_iter()
         .map(|index| derive_sender(seed, index))
@@ -49,10 +49,10 @@ fn derive_sender(seed: u64, index: u64) -> Sender {
 
 /// The SplitMix64 generator, which is small, fast, and fully defined here.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let hash = hash("stream", seed, 0);
         let mut state = [0; 8];
         state.copy_from_slice(&hash[..8]);
@@ -68,12 +68,12 @@ impl Random {
     }
 
     /// Returns a number below `end`, which must not be 0.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     /// Returns true with a probability of `percent` in 100.
-    pub(super) fn percent(&mut self, percent: u8) -> bool {
+    pub(crate) fn percent(&mut self, percent: u8) -> bool {
         self.below(100) < u64::from(percent)
     }
 }

@@ -1,6 +1,6 @@
 //! A workload with its accounts and pools.
 
-use super::{
+use crate::{
     TOKEN, WorkloadError, WorkloadParams,
     contracts::pair_address,
     keys::{Sender, derive_senders, hash},
@@ -42,7 +42,7 @@ impl Workload {
     }
 
     /// The accounts with keys, by index.
-    pub(super) fn senders(&self) -> &[Sender] {
+    pub(crate) fn senders(&self) -> &[Sender] {
         &self.senders
     }
 

@@ -2,12 +2,13 @@
 //! client can import. The same parameters give the same chain to the byte.
 //!
 //! A [`Workload`] is a genesis state, streamed at any size, and an endless sequence of signed
-//! transactions. Valid headers need execution, which the generator leaves to a [`BlockSealer`] (the
-//! state engine, or a model in a test): [`Workload::generate`] drafts one block after another, and
-//! the sealer executes each draft and fills in the fields that follow from execution.
+//! transactions. Valid headers need execution, which the generator leaves to a [`BlockSealer`] (a
+//! [`ChainSealer`](cambium_chain::ChainSealer), or a model in a test): [`Workload::generate`] drafts
+//! one block after another, and the sealer executes each draft and fills in the fields that follow
+//! from execution.
 //!
 //! ```
-//! use cambium_chain::{Workload, WorkloadParams};
+//! use cambium_workload::{Workload, WorkloadParams};
 //!
 //! let params = WorkloadParams { accounts: 100, senders: Some(10), ..WorkloadParams::default() };
 //! let workload = Workload::new(params)?;
@@ -29,6 +30,8 @@
 //!
 //! The contracts are written in Solidity, in `contracts/`.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod contracts;
 mod keys;
 mod spread;
@@ -39,6 +42,7 @@ mod genesis;
 mod genesis_file;
 mod transactions;
 mod generate;
+mod chain;
 
 pub use accounts::{Pool, Workload};
 pub use contracts::{ROUTER, SLOT_READER, TOKEN, token_balance_slot};

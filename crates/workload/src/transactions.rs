@@ -1,15 +1,15 @@
 //! Generation of signed transactions.
 
-use super::{
+use crate::{
     BlockSize, Spread, Workload, WorkloadParams,
     contracts::{ROUTER, SLOT_READER, TOKEN, read_call, swap_call, transfer_call},
     keys::{Random, hash},
     kind::Kind,
     spread::Chooser,
 };
-use crate::Transaction;
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
+use cambium_chain::Transaction;
 use rayon::prelude::*;
 use secp256k1::{Message, SECP256K1, SecretKey};
 

@@ -1,4 +1,4 @@
-//! The state at an old block.
+//! The state after a block: the one type for states of the database and for those of a history.
 
 use crate::{
     HistoryError,
@@ -13,8 +13,8 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path, SlotValue};
 use cambium_state::{StateError, StateTrie, View, account_info};
 use cambium_trie::{
-    AccountProof, EMPTY_ROOT, ExtractedRange, LeafRange, NoResolve, PartialTrie, ProofTargets,
-    RangeProof, StorageKey, TrieError, UpdateError,
+    AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LeafRange, NoResolve, PartialTrie,
+    ProofTargets, RangeProof, StorageKey, TrieError, UpdateError,
 };
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -27,10 +27,10 @@ use std::{
 
 impl DBErrorMarker for HistoryError {}
 
-/// The state after an old block. It never changes, holds no lock, and takes no memory for the
-/// distance to the head.
+/// The state after a block: at the head, restored from the log, or at an old block of a history. It never
+/// changes and holds no lock. That of a history takes no memory for the distance to the head.
 #[derive(Clone)]
-pub struct HistoryView {
+pub struct StateAt {
     /// The state after the newest block of the runs, or the state itself.
     present: Arc<Present>,
     old: Option<Old>,
@@ -61,7 +61,7 @@ impl Present {
     }
 }
 
-impl HistoryView {
+impl StateAt {
     /// The state after `block`. `present` is that after the newest block of `runs`.
     pub(crate) const fn new(present: Arc<Present>, runs: Arc<Runs>, block: BlockId) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, HistoryError> {
         if let Some(old) = &self.old
             && let Some(value) =
@@ -123,7 +123,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, HistoryError> {
         let mut slots = Vec::new();
         self.each_slot(account, |slot, value| {
@@ -138,7 +138,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn each_slot(
         &self,
         account: &B256,
@@ -147,11 +147,11 @@ impl HistoryView {
         self.each_slot_from(account, &B256::ZERO, visit)
     }
 
-    /// As [`HistoryView::each_slot`], from keccak(slot) `from` on.
+    /// As [`StateAt::each_slot`], from keccak(slot) `from` on.
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn each_slot_from(
         &self,
         account: &B256,
@@ -173,7 +173,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn each_account(
         &self,
         from: &B256,
@@ -187,21 +187,21 @@ impl HistoryView {
     }
 
     /// Reads the account at an address; `None` if it didn't exist. Hashes the address, and costs what
-    /// [`HistoryView::account`] does.
+    /// [`StateAt::account`] does.
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn account_at(&self, address: Address) -> Result<Option<Account>, HistoryError> {
         self.account(&keccak256(address))
     }
 
     /// Reads a slot of the account at an address; zero if it was not set. Hashes both, and costs what
-    /// [`HistoryView::slot`] does.
+    /// [`StateAt::slot`] does.
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn slot_at(&self, address: Address, slot: U256) -> Result<U256, HistoryError> {
         self.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
     }
@@ -210,7 +210,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::account`].
+    /// As [`StateAt::account`].
     pub fn has_storage(&self, account: &B256) -> Result<bool, HistoryError> {
         let mut has_one = false;
         self.each_slot(account, |_, _| {
@@ -233,12 +233,12 @@ impl HistoryView {
     }
 }
 
-impl HistoryView {
+impl StateAt {
     /// The state root. The node that has it is put together and hashed.
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`].
+    /// As [`StateAt::extract`].
     pub fn state_root(&self) -> Result<B256, HistoryError> {
         let Some(old) = &self.old else {
             return Ok(self.present.view.state_root());
@@ -260,7 +260,7 @@ impl HistoryView {
     /// # Errors
     ///
     /// [`HistoryError::NoNodes`] if the history has values alone, [`HistoryError::BrokenNode`] if a
-    /// node has another hash, and the errors of [`HistoryView::account`].
+    /// node has another hash, and the errors of [`StateAt::account`].
     pub fn extract(&self, keys: &ProofTargets) -> Result<PartialTrie, HistoryError> {
         let Some(old) = &self.old else {
             return Ok(self.present.view.extract(keys)?);
@@ -276,7 +276,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`].
+    /// As [`StateAt::extract`].
     pub fn prove_account(
         &self,
         address: Address,
@@ -296,11 +296,11 @@ impl HistoryView {
             })
     }
 
-    /// As [`HistoryView::prove_account`], in alloy's type for the response of `eth_getProof`.
+    /// As [`StateAt::prove_account`], in alloy's type for the response of `eth_getProof`.
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`].
+    /// As [`StateAt::extract`].
     #[cfg(feature = "rpc")]
     pub fn prove(
         &self,
@@ -311,11 +311,23 @@ impl HistoryView {
         Ok(self.prove_account(address, &slots)?.into())
     }
 
+    /// Proves values under the commitment `layered`, as [`View::prove_layered`].
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError::NoNodes`] at an old block of a history, and the errors of [`View::prove_layered`].
+    pub fn prove_layered(&self, targets: &ProofTargets) -> Result<LayeredProof, HistoryError> {
+        match &self.old {
+            Some(_) => Err(HistoryError::NoNodes),
+            None => Ok(self.present.view.prove_layered(targets)?),
+        }
+    }
+
     /// Proves a page of accounts, as [`View::prove_accounts`].
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`].
+    /// As [`StateAt::extract`].
     pub fn prove_accounts(
         &self,
         from: B256,
@@ -329,7 +341,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`].
+    /// As [`StateAt::extract`].
     pub fn prove_slots(
         &self,
         address: Address,
@@ -345,7 +357,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`], and an error if `changes` contradict the state.
+    /// As [`StateAt::extract`], and an error if `changes` contradict the state.
     pub fn extract_for_changes(
         &self,
         keys: &ProofTargets,
@@ -370,7 +382,7 @@ impl HistoryView {
     ///
     /// # Errors
     ///
-    /// As [`HistoryView::extract`], and an error if the range ends before it begins.
+    /// As [`StateAt::extract`], and an error if the range ends before it begins.
     pub fn extract_range(
         &self,
         range: &LeafRange,
@@ -418,7 +430,7 @@ impl HistoryView {
     }
 }
 
-impl From<View> for HistoryView {
+impl From<View> for StateAt {
     /// The state that a view of the database has.
     fn from(base: View) -> Self {
         Self {
@@ -429,7 +441,7 @@ impl From<View> for HistoryView {
 }
 
 /// revm reads by address and slot number, whose hashes are the keys of the state.
-impl DatabaseRef for HistoryView {
+impl DatabaseRef for StateAt {
     type Error = HistoryError;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, HistoryError> {

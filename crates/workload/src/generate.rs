@@ -1,11 +1,10 @@
 //! Generation of blocks from a workload's transactions.
 
-use super::{
+use crate::{
     Workload,
     genesis::{COINBASE, EXTRA_DATA},
     keys::hash,
 };
-use crate::{Block, Fork, Transaction};
 use alloy_consensus::{
     BlockBody, Header,
     constants::{EMPTY_WITHDRAWALS, GWEI_TO_WEI},
@@ -16,6 +15,7 @@ use alloy_eips::{
     eip7685::EMPTY_REQUESTS_HASH,
 };
 use alloy_primitives::Bytes;
+use cambium_chain::{Block, Fork, Transaction};
 use cambium_primitives::AccessList;
 
 const BLOCK_SECONDS: u64 = 12;

@@ -1,11 +1,12 @@
 //! A chain's state in maps, for generated chains.
 
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
-use cambium_chain::{Block, ChainSpec, GenesisAccount, GenesisPart, Workload};
+use cambium_chain::{Block, ChainSpec, GenesisAccount, GenesisPart};
 use cambium_evm::{
     BlockInput, Executor, Hooks, Outcome, Sequential, StateRead, account_info, recover_senders,
 };
 use cambium_primitives::{AccountUpdate, Changes};
+use cambium_workload::Workload;
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,8 +1,8 @@
 //! Parameters of a workload.
 
-use super::{Spread, kind::Kind};
-use crate::{BlobSchedule, ChainSpec, Fork};
+use crate::{Spread, kind::Kind};
 use alloy_eips::eip7840::BlobParams;
+use cambium_chain::{BlobSchedule, ChainSpec, Fork};
 use cambium_evm::new_slot_gas;
 
 /// Default number of accounts with keys.
@@ -27,7 +27,7 @@ pub enum BlockSize {
     Gas(u64),
 }
 
-/// Parameters of a [`Workload`](super::Workload). The same parameters give the same chain.
+/// Parameters of a [`Workload`](crate::Workload). The same parameters give the same chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadParams {
     /// Seed of everything random.
@@ -128,7 +128,7 @@ pub enum WorkloadError {
 }
 
 impl WorkloadParams {
-    pub(super) fn check(&self) -> Result<(), WorkloadError> {
+    pub(crate) fn check(&self) -> Result<(), WorkloadError> {
         let senders = self.senders();
         let slots_min = match self.slot_read_percent {
             0 => 0,
@@ -226,7 +226,7 @@ impl WorkloadParams {
     }
 
     /// Gas limit of a transaction of this kind, which is enough for any receiver.
-    pub(super) fn gas_limit_of(&self, kind: Kind) -> u64 {
+    pub(crate) fn gas_limit_of(&self, kind: Kind) -> u64 {
         self.regular_gas_limit_of(kind) + kind.new_slots_max() * self.new_slot_gas()
     }
 
@@ -242,7 +242,7 @@ impl WorkloadParams {
     }
 
     /// Estimated gas of a transaction of this kind, without state gas.
-    pub(super) fn gas_of(&self, kind: Kind) -> u64 {
+    pub(crate) fn gas_of(&self, kind: Kind) -> u64 {
         match kind {
             Kind::Payment => 21_000,
             // A new slot is charged as state gas.
@@ -282,7 +282,7 @@ impl WorkloadParams {
     }
 
     /// The kind of transaction that a random number below 100 selects.
-    pub(super) fn kind(&self, percent: u64) -> Kind {
+    pub(crate) fn kind(&self, percent: u64) -> Kind {
         let mut end = 0;
         for (kind, share) in self.shares() {
             end += share;

@@ -18,10 +18,10 @@ macro_rules! code {
     }};
 }
 
-pub(super) static TOKEN_CODE: Bytes = code!("Token");
-pub(super) static PAIR_CODE: Bytes = code!("Pair");
-pub(super) static ROUTER_CODE: Bytes = code!("Router");
-pub(super) static SLOT_READER_CODE: Bytes = code!("SlotReader");
+pub(crate) static TOKEN_CODE: Bytes = code!("Token");
+pub(crate) static PAIR_CODE: Bytes = code!("Pair");
+pub(crate) static ROUTER_CODE: Bytes = code!("Router");
+pub(crate) static SLOT_READER_CODE: Bytes = code!("SlotReader");
 
 /// Address of the token of token transfers, which is also one of the two tokens of every pool.
 pub const TOKEN: Address = address!("70ce000000000000000000000000000000000000");
@@ -31,7 +31,7 @@ pub const ROUTER: Address = address!("407e400000000000000000000000000000000000")
 pub const SLOT_READER: Address = address!("5107000000000000000000000000000000000000");
 
 /// Slot of a token's supply.
-pub(super) const TOKEN_SUPPLY_SLOT: B256 = number(2);
+pub(crate) const TOKEN_SUPPLY_SLOT: B256 = number(2);
 
 /// Slot of a holder's balance in a token contract: keccak(holder, 0), as in Solidity.
 pub fn token_balance_slot(holder: &Address) -> B256 {
@@ -39,24 +39,24 @@ pub fn token_balance_slot(holder: &Address) -> B256 {
 }
 
 /// Slot of a spender's allowance in a token contract.
-pub(super) fn token_allowance_slot(owner: &Address, spender: &Address) -> B256 {
+pub(crate) fn token_allowance_slot(owner: &Address, spender: &Address) -> B256 {
     let of_owner = mapping_slot(owner.into_word(), number(1));
     mapping_slot(spender.into_word(), of_owner)
 }
 
 /// Encodes the call `transfer(to, amount)` of a token.
-pub(super) fn transfer_call(to: &Address, amount: U256) -> Bytes {
+pub(crate) fn transfer_call(to: &Address, amount: U256) -> Bytes {
     const SELECTOR: [u8; 4] = [0xa9, 0x05, 0x9c, 0xbb];
     call(SELECTOR, [to.into_word(), amount.into()])
 }
 
 /// Address of the pair contract of two tokens, as the router computes it.
-pub(super) fn pair_address(tokens: &[Address; 2]) -> Address {
+pub(crate) fn pair_address(tokens: &[Address; 2]) -> Address {
     Address::from_word(keccak256(sorted(tokens).as_flattened()))
 }
 
 /// Slots of a pair with `reserve` units of both tokens: all slots that a swap touches.
-pub(super) fn pair_slots(
+pub(crate) fn pair_slots(
     tokens: &[Address; 2],
     reserve: u128,
     timestamp: u32,
@@ -72,7 +72,7 @@ pub(super) fn pair_slots(
 }
 
 /// Encodes the router's call `swapExactTokensForTokens(amount, 1, [from, to], receiver, deadline)`.
-pub(super) fn swap_call(amount: U256, path: &[Address; 2], receiver: &Address) -> Bytes {
+pub(crate) fn swap_call(amount: U256, path: &[Address; 2], receiver: &Address) -> Bytes {
     const SELECTOR: [u8; 4] = [0x38, 0xed, 0x17, 0x39];
     /// A timestamp after all blocks of a workload.
     const DEADLINE: U256 = U256::from_limbs([1 << 40, 0, 0, 0]);
@@ -92,15 +92,15 @@ pub(super) fn swap_call(amount: U256, path: &[Address; 2], receiver: &Address) -
 }
 
 /// Slot of the slot reader's number of values.
-pub(super) const SLOT_READER_COUNT_SLOT: B256 = number(0);
+pub(crate) const SLOT_READER_COUNT_SLOT: B256 = number(0);
 
 /// Slot of the slot reader's value `index`.
-pub(super) fn slot_reader_slot(index: u64) -> B256 {
+pub(crate) fn slot_reader_slot(index: u64) -> B256 {
     mapping_slot(U256::from(index).into(), number(1))
 }
 
 /// Encodes the slot reader's call `read(seed)`.
-pub(super) fn read_call(seed: U256) -> Bytes {
+pub(crate) fn read_call(seed: U256) -> Bytes {
     const SELECTOR: [u8; 4] = [0xed, 0x2e, 0x5a, 0x97];
     call(SELECTOR, [seed.into()])
 }

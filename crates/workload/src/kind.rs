@@ -2,7 +2,7 @@
 
 /// The kind of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Payment,
     TokenTransfer,
     Swap,
@@ -11,7 +11,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Maximum number of slots that a transaction creates.
-    pub(super) const fn new_slots_max(self) -> u64 {
+    pub(crate) const fn new_slots_max(self) -> u64 {
         match self {
             Self::Payment | Self::SlotRead => 0,
             Self::TokenTransfer => 1,
@@ -20,7 +20,7 @@ impl Kind {
     }
 
     /// Upper bound of a transaction's encoded size in a block, in bytes.
-    pub(super) const fn bytes_max(self) -> u64 {
+    pub(crate) const fn bytes_max(self) -> u64 {
         match self {
             Self::Payment => 144,
             Self::SlotRead => 176,

@@ -1,6 +1,6 @@
 //! Distributions of accounts and pools over transactions.
 
-use super::keys::Random;
+use crate::keys::Random;
 use std::{
     fmt::{self, Display},
     str::FromStr,
@@ -60,7 +60,7 @@ impl Display for Spread {
 
 /// Chooses numbers below `count`, which must not be 0, within one block.
 #[derive(Debug)]
-pub(super) struct Chooser {
+pub(crate) struct Chooser {
     count: u64,
     spread: Spread,
     /// The next number for [`Spread::Distinct`].
@@ -68,7 +68,7 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    pub(super) fn new(count: u64, spread: Spread, random: &mut Random) -> Self {
+    pub(crate) fn new(count: u64, spread: Spread, random: &mut Random) -> Self {
         let next = match spread {
             Spread::Distinct => random.below(count),
             _ => 0,
@@ -80,7 +80,7 @@ impl Chooser {
         }
     }
 
-    pub(super) fn choose(&mut self, random: &mut Random) -> u64 {
+    pub(crate) fn choose(&mut self, random: &mut Random) -> u64 {
         match self.spread {
             Spread::Uniform => random.below(self.count),
             Spread::Hot(percent) if random.percent(percent) => 0,

@@ -1,9 +1,9 @@
 //! Writing a workload's genesis file.
 
-use super::Workload;
-use crate::{ChainSpec, GenesisAccount, GenesisPart};
+use crate::Workload;
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{B256, U256};
+use cambium_chain::{ChainSpec, GenesisAccount, GenesisPart};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 

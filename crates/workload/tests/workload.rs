@@ -8,12 +8,15 @@ use alloy_consensus::{
 };
 use alloy_primitives::{Address, B256, b256, keccak256};
 use cambium_chain::{
-    Block, BlockSealer, BlockSize, BlockSource, Chain, ChainSpec, ChainWriter, Fork, Genesis,
-    GenesisPart, ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadError, WorkloadParams,
-    token_balance_slot, validate_body, validate_header, verify_outcome,
+    Block, BlockSource, Chain, ChainSpec, ChainWriter, Fork, Genesis, GenesisPart, validate_body,
+    validate_header, verify_outcome,
 };
 use cambium_evm::Outcome;
 use cambium_state::{FaultyDisk, Options};
+use cambium_workload::{
+    BlockSealer, BlockSize, ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadError,
+    WorkloadParams, token_balance_slot,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
@@ -385,7 +388,11 @@ fn a_genesis_state_in_many_pieces_is_the_same_in_its_file() {
     out.flush().unwrap();
     let (genesis, read) = Genesis::read(&file).unwrap();
     assert_eq!(genesis.accounts, accounts);
-    let root = support::state_root(&read);
+    let mut model = Model::default();
+    for (address, account) in &read {
+        model.insert(*address, account.clone());
+    }
+    let root = model.root();
     let disk = || Arc::new(FaultyDisk::new(1));
     let options = Options {
         memory_bytes: 4 << 20,
@@ -394,7 +401,7 @@ fn a_genesis_state_in_many_pieces_is_the_same_in_its_file() {
     let chain = Chain::init(disk(), &file, options, &mut |_| {}).unwrap();
     assert_eq!(chain.block(0).unwrap().header.state_root, root);
     chain.check_genesis_file(&file, &mut |_| {}).unwrap();
-    let chain = Chain::init_workload(disk(), &workload, options, &mut |_| {}).unwrap();
+    let chain = workload.init(disk(), options, &mut |_| {}).unwrap();
     assert_eq!(chain.block(0).unwrap().header.state_root, root);
     for (address, account) in read {
         assert!(

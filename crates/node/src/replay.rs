@@ -1,10 +1,10 @@
 //! Old states one after another: a view of one, and above it in memory what the next blocks changed, by the
 //! block log. So states of many consecutive blocks take one restored state, not one each.
 
-use crate::ChainError;
 use alloy_primitives::{Address, B256, U256, keccak256};
+use cambium_chain::ChainError;
 use cambium_evm::{StateRead, account_info};
-use cambium_history::{HistoryError, HistoryView};
+use cambium_history::{HistoryError, StateAt};
 use cambium_primitives::{Account, AccountUpdate, BlockId, BlockNumber, Changes};
 use cambium_state::{Db, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
@@ -30,7 +30,7 @@ struct Changed {
 pub(crate) struct Replay {
     db: Db,
     at: BlockId,
-    view: HistoryView,
+    view: StateAt,
     /// The state at the head, which has the codes of all blocks.
     head: View,
     changed: HashMap<B256, Changed>,
@@ -43,7 +43,7 @@ impl Replay {
     /// # Errors
     ///
     /// If the head has no state that can be read.
-    pub(crate) fn on(db: &Db, block: BlockId, view: HistoryView) -> Result<Self, ChainError> {
+    pub(crate) fn on(db: &Db, block: BlockId, view: StateAt) -> Result<Self, ChainError> {
         Ok(Self {
             db: db.clone(),
             at: block,

@@ -6,11 +6,12 @@ use alloy_consensus::{BlockBody, Header, SignableTransaction, TxEip1559};
 use alloy_primitives::{
     Address, B256, Bytes, Log, Signature, TxKind, U256, address, b256, hex, keccak256, uint,
 };
-use cambium_chain::{
-    Block, Fork, ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadParams, token_balance_slot,
-};
+use cambium_chain::{Block, Fork};
 use cambium_evm::{Outcome, Receipt};
 use cambium_primitives::AccessList;
+use cambium_workload::{
+    ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadParams, token_balance_slot,
+};
 use revm::{
     Context, ExecuteEvm, MainBuilder, MainContext,
     context::{TxEnv, result::ExecutionResult},
@@ -530,7 +531,7 @@ fn a_slot_read_uses_up_its_gas_on_slots_that_are_there_and_cold() {
 }
 
 fn contracts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/workload/contracts")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/contracts")
 }
 
 /// The codes that are kept.

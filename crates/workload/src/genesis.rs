@@ -1,6 +1,6 @@
 //! Generation of a workload's genesis state.
 
-use super::{
+use crate::{
     ROUTER, SLOT_READER, TOKEN, Workload,
     contracts::{
         PAIR_CODE, ROUTER_CODE, SLOT_READER_CODE, SLOT_READER_COUNT_SLOT, TOKEN_CODE,
@@ -8,7 +8,6 @@ use super::{
     },
     keys::hash,
 };
-use crate::{Genesis, GenesisAccount, GenesisPart};
 use alloy_eips::{
     eip1559::INITIAL_BASE_FEE,
     eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE},
@@ -17,11 +16,12 @@ use alloy_eips::{
     eip7251::{CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_CODE},
 };
 use alloy_primitives::{Address, B256, Bytes, U256, address, uint};
+use cambium_chain::{Genesis, GenesisAccount, GenesisPart};
 use rayon::prelude::*;
 
 /// Beneficiary of all blocks.
-pub(super) const COINBASE: Address = address!("c01bba5e00000000000000000000000000000000");
-pub(super) const EXTRA_DATA: &[u8] = b"cambium workload";
+pub(crate) const COINBASE: Address = address!("c01bba5e00000000000000000000000000000000");
+pub(crate) const EXTRA_DATA: &[u8] = b"cambium workload";
 const GENESIS_TIMESTAMP: u64 = 1_700_000_000;
 
 /// Number of accounts or slots that are derived in one batch, on all cores.
