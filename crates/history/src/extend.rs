@@ -310,7 +310,7 @@ impl Keeper {
             run: Run::Memory(Arc::new(run)),
             last: last.number,
         };
-        let listed = Self::new_run(&mut self.writer.lock(), first, last);
+        let listed = self.new_run(&mut self.writer.lock(), first, last);
         let live = self.write_run(&listed, &[run], &waypoints(ids))?;
         Ok(FileRun { listed, live })
     }

@@ -22,7 +22,7 @@ use crate::{
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{CommittedBlock, Db, Followers, StateError, follower_bytes};
-use cambium_store::{KeyFilter, Manifest, WritePace};
+use cambium_store::{KeyFilter, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeSet,
@@ -289,14 +289,19 @@ impl Keeper {
     }
 
     /// A run that is about to be written, in a file of its own.
-    pub(crate) fn new_run(writer: &mut Writer, first: BlockNumber, last: BlockId) -> ListedRun {
+    pub(crate) fn new_run(
+        &self,
+        writer: &mut Writer,
+        first: BlockNumber,
+        last: BlockId,
+    ) -> ListedRun {
         let file = writer.list.next_file;
         writer.list.next_file += 1;
         ListedRun {
             file,
             first,
             last,
-            identity: Manifest::new_salt(),
+            identity: self.disk.new_salt(),
         }
     }
 
@@ -365,7 +370,7 @@ impl Keeper {
             return Ok(());
         };
         self.check_writable()?;
-        let listed = Self::new_run(writer, *oldest.blocks.start(), before.upto);
+        let listed = self.new_run(writer, *oldest.blocks.start(), before.upto);
         let recent: Vec<_> = before.all().skip(before.files.len()).collect();
         let waypoints: Vec<_> = writer.ids.iter().copied().filter(is_waypoint).collect();
         let run = self.write_run(&listed, &recent, &waypoints)?;

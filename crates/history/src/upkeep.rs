@@ -86,12 +86,12 @@ impl Keeper {
             return Ok(None);
         };
         let replaced: Vec<_> = files.drain(range).collect();
-        Ok(Some((Self::merged_run(&mut writer, &replaced), replaced)))
+        Ok(Some((self.merged_run(&mut writer, &replaced), replaced)))
     }
 
-    fn merged_run(writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
+    fn merged_run(&self, writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
         let (oldest, newest) = (&replaced[0].listed, &replaced[replaced.len() - 1].listed);
-        Self::new_run(writer, oldest.first, newest.last)
+        self.new_run(writer, oldest.first, newest.last)
     }
 
     /// Merges runs that follow one another and are listed as waiting, as long as any are due.
@@ -102,7 +102,7 @@ impl Keeper {
                 let Some(range) = due(runs, writer.list.keep_blocks) else {
                     return Ok(());
                 };
-                let merged = Self::merged_run(&mut writer, &runs[range.clone()]);
+                let merged = self.merged_run(&mut writer, &runs[range.clone()]);
                 (range, merged)
             };
             let live = self.merge_files(&merged, &runs[range.clone()])?;

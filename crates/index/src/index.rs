@@ -12,7 +12,7 @@ use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, LeafKind, StateError};
-use cambium_store::{Manifest, WritePace};
+use cambium_store::WritePace;
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
 /// Attempts to open an index beside a process that merges it.
@@ -116,7 +116,7 @@ impl ChainIndex {
         }
         let list = RunList {
             genesis,
-            seed: Manifest::new_salt(),
+            seed: disk.new_salt(),
             first: first.max(db.genesis().number),
             next_file: 2,
             data_file: 1,

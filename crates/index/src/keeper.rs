@@ -18,7 +18,7 @@ use alloy_primitives::Bytes;
 use cambium_disk::{BLOCK_BYTES, Disk, DiskLock, whole_blocks};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, Followers};
-use cambium_store::{KeyFilter, Manifest, WritePace};
+use cambium_store::{KeyFilter, WritePace};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::BTreeSet,
@@ -268,14 +268,19 @@ impl Keeper {
     }
 
     /// A run that is about to be written, in a file of its own.
-    pub(crate) fn new_run(list: &mut RunList, first: BlockNumber, last: BlockId) -> ListedRun {
+    pub(crate) fn new_run(
+        &self,
+        list: &mut RunList,
+        first: BlockNumber,
+        last: BlockId,
+    ) -> ListedRun {
         let file = list.next_file;
         list.next_file += 1;
         ListedRun {
             file,
             first,
             last,
-            identity: Manifest::new_salt(),
+            identity: self.disk.new_salt(),
         }
     }
 
@@ -336,7 +341,7 @@ impl Keeper {
         let mut extents = Extents::default();
         let bodies = blocks.iter().map(|block| (block.id, &block.body));
         let (data_file, data_end) = self.write_data(&mut kept, bodies, &mut extents)?;
-        let listed = Self::new_run(&mut kept, oldest.id.number, newest.id);
+        let listed = self.new_run(&mut kept, oldest.id.number, newest.id);
         let run = self.write_run(&listed, hashes.len() as u64, &extents, |writer| {
             for (kind, entries) in [(Kind::Hashes, &hashes), (Kind::Logs, &logs)] {
                 for entry in entries {

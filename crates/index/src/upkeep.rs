@@ -30,7 +30,7 @@ impl Keeper {
             };
             let replaced = list.runs[range.clone()].to_vec();
             let (first, last) = (replaced[0].first, replaced[replaced.len() - 1].last);
-            let merged = Self::new_run(&mut list, first, last);
+            let merged = self.new_run(&mut list, first, last);
             (merged, replaced, runs[range].to_vec())
         };
         let run = self.write_merged(&merged, &live)?;

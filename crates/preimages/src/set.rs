@@ -12,7 +12,7 @@ use crate::{
 use alloy_primitives::{Address, B256};
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::BlockId;
-use cambium_store::{Manifest, RunSize, WritePace, due_for_merge};
+use cambium_store::{RunSize, WritePace, due_for_merge};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeMap,
@@ -369,7 +369,7 @@ impl Preimages {
             [one] => one.entries(),
             _ => &entries,
         };
-        let listed = new_run(&mut kept);
+        let listed = new_run(&*self.inner.disk, &mut kept);
         let written = self.write_run(listed, |kind, writer| {
             for (hash, preimage) in &sorted[kind as usize] {
                 let entry = Entry {
@@ -425,7 +425,7 @@ impl Preimages {
             };
             let replaced = kept.runs[range.clone()].to_vec();
             let runs = runs[range.clone()].to_vec();
-            (new_run(&mut kept), range, replaced, runs)
+            (new_run(&*self.inner.disk, &mut kept), range, replaced, runs)
         };
         let written = self.write_run(merged, |kind, writer| {
             let mut entries = Merged::new(&runs, kind)?;
@@ -594,11 +594,11 @@ impl Preimages {
 }
 
 /// A run that is about to be written, in a file of its own.
-fn new_run(list: &mut RunList) -> ListedRun {
+fn new_run(disk: &dyn Disk, list: &mut RunList) -> ListedRun {
     let file = list.next_file;
     list.next_file += 1;
     ListedRun {
         file,
-        identity: Manifest::new_salt(),
+        identity: disk.new_salt(),
     }
 }

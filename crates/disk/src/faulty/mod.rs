@@ -24,7 +24,7 @@ pub use faults::Fault;
 
 use crate::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadQueue,
-    ReadRequest, stats::Counters,
+    ReadRequest, disk::random_salt, stats::Counters,
 };
 use chance::{Fate, Random};
 use faults::Faults;
@@ -54,6 +54,7 @@ impl FaultyDisk {
             files: BTreeMap::new(),
             locks: BTreeSet::new(),
             faults: Faults::default(),
+            counted_salts: None,
             operations: 0,
             calls: 0,
             is_dead: false,
@@ -90,6 +91,7 @@ impl FaultyDisk {
             files,
             locks: BTreeSet::new(),
             faults: Faults::default(),
+            counted_salts: state.counted_salts,
             operations: 0,
             calls: 0,
             is_dead: false,
@@ -180,6 +182,7 @@ impl FaultyDisk {
             names: state.names.duplicate(),
             locks: BTreeSet::new(),
             faults: Faults::default(),
+            counted_salts: state.counted_salts,
             operations: 0,
             calls: 0,
             is_dead: false,
@@ -224,6 +227,12 @@ impl FaultyDisk {
     /// Returns the names of all files.
     pub fn files(&self) -> Vec<String> {
         self.state().names.file_names()
+    }
+
+    /// Makes [`Disk::new_salt`] return 1, 2, 3 and so on, so that two disks on which the same was done have
+    /// the same files to the byte.
+    pub fn count_salts(&self) {
+        self.state().counted_salts = Some(0);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -320,6 +329,16 @@ impl Disk for FaultyDisk {
             disk: self.clone(),
             path: path.to_owned(),
         }))
+    }
+
+    fn new_salt(&self) -> u64 {
+        match &mut self.state().counted_salts {
+            Some(salt) => {
+                *salt += 1;
+                *salt
+            }
+            None => random_salt(),
+        }
     }
 
     fn free_bytes(&self) -> Result<u64, DiskError> {
