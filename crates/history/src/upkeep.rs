@@ -3,10 +3,9 @@
 use crate::{
     HistoryError,
     keeper::{Keeper, Writer, run_blocks_max},
-    list::ListedRun,
     runs::{LiveRun, Run, Runs},
 };
-use cambium_store::{RunSize, due_for_merge};
+use cambium_runs::{ListedRun, RunSize, due_for_merge};
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
 impl Keeper {
@@ -91,7 +90,8 @@ impl Keeper {
 
     fn merged_run(&self, writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
         let (oldest, newest) = (&replaced[0].listed, &replaced[replaced.len() - 1].listed);
-        self.new_run(writer, oldest.first, newest.last)
+        let next_file = &mut writer.list.next_file;
+        self.folder.new_run(next_file, oldest.first, newest.last)
     }
 
     /// Merges runs that follow one another and are listed as waiting, as long as any are due.
