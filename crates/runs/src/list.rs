@@ -152,9 +152,9 @@ impl ListFile {
         }
         let mut bytes = vec![0; len as usize];
         file.read_at(&mut bytes, 0)?;
-        let format = bytes.get(8..12).filter(|_| bytes.starts_with(self.magic));
-        let format = format.map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-        match format {
+        let format = bytes.strip_prefix(&self.magic[..]);
+        let format = format.and_then(|rest| rest.first_chunk());
+        match format.map(|format| u32::from_le_bytes(*format)) {
             Some(found) if found > self.format && split_sum(&bytes).is_some() => {
                 return Err(RunError::NewerFormat {
                     file: path,
