@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 ///
-/// [`PreimagesError::Exists`] if there are some on `to`, those of [`Preimages::open`], and errors of the disks. What
+/// [`PreimagesError::Exists`] if there are some on `to`, those of [`open`](crate::Preimages::open), and errors of the disks. What
 /// was copied is no copy then: its list is written last, and another attempt begins again.
 pub fn copy_preimages(
     from: &dyn Disk,
