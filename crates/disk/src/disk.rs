@@ -1,7 +1,14 @@
 //! The traits of disks and files, and the types of their methods.
 
 use crate::{DiskError, DiskStats, LockError};
-use std::{any::Any, fmt, io, path::PathBuf, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
+    path::PathBuf,
+    sync::Arc,
+};
 
 /// Block size of direct access in bytes: writes begin and end at multiples of it.
 pub const BLOCK_BYTES: usize = 4096;
@@ -134,6 +141,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// file is a symbolic link.
     fn lock(&self, path: &str) -> Result<DiskLock, LockError>;
 
+    /// Returns a random number, which identifies a new database or file. It comes from the disk so that a
+    /// test can write the same bytes twice.
+    fn new_salt(&self) -> u64 {
+        random_salt()
+    }
+
     /// Returns the free space in bytes.
     ///
     /// # Errors
@@ -167,6 +180,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Describes how the disk reads and writes.
     fn describe(&self) -> DiskDescription;
+}
+
+/// Draws a salt. The standard library seeds `RandomState` from the operating system's randomness.
+pub(crate) fn random_salt() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// An open file. Positions are explicit, so all methods take `&self`, and any number of threads may

@@ -51,17 +51,21 @@ compile_error!("Cambium runs on Linux: direct I/O, io_uring and locks are used a
 mod error;
 mod stats;
 mod disk;
+mod copy;
+mod pace;
 mod std_disk;
 mod trial;
 mod salvage;
 mod faulty;
 
+pub use copy::{BackupSizes, FileCopier, copy_range, name_in_original};
 pub use disk::{
     Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, FinishedRead, QueuedRead,
     ReadQueue, ReadRequest, whole_blocks,
 };
 pub use error::{DiskError, LockError};
 pub use faulty::{Fault, FaultyDisk};
+pub use pace::WritePace;
 pub use salvage::{SalvageDisk, UnreadableRange};
 pub use stats::DiskStats;
 pub use std_disk::{IoMethod, StdDisk, StdDiskOptions};

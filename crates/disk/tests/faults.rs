@@ -423,3 +423,14 @@ fn a_duplicate_is_durable_and_apart() {
         [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
     );
 }
+
+#[test]
+fn salts_are_random_unless_they_are_counted_and_never_repeat_after_a_crash() {
+    let random = [FaultyDisk::new(1), FaultyDisk::new(1)].map(|disk| disk.new_salt());
+    assert_ne!(random[0], random[1]);
+    let disk = FaultyDisk::new(1);
+    disk.count_salts();
+    assert_eq!([disk.new_salt(), disk.new_salt()], [1, 2]);
+    assert_eq!(disk.duplicate().new_salt(), 3);
+    assert_eq!(disk.crash().new_salt(), 3);
+}

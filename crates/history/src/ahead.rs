@@ -5,10 +5,11 @@
 
 use crate::{
     entry::Key,
-    run::{PAGE_BYTES, PagesAhead, Place, reader::RunFile},
+    run::{PagesAhead, Place, reader::RunFile},
 };
 use cambium_disk::ReadRequest;
 use cambium_primitives::BlockNumber;
+use cambium_runs::PAGE_BYTES;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Pages that are read in one batch, at most; the rest is read when it is asked for.

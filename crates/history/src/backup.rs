@@ -19,20 +19,16 @@ use crate::{
     keeper::{HistoryOptions, canonical_ancestor, newest_canonical_in, open_runs},
     list::{DIR, RunList, run_name},
 };
-use cambium_disk::{Access, Disk, DiskError, DiskFile};
+use cambium_disk::{Disk, DiskError, FileCopier, name_in_original};
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_runs::{ATTEMPTS, HeldFile, RunError, hold_file};
 use cambium_state::{
     BackupPart, BackupReport, BackupSizes, Db, Options, StateError, StoreError, backup_with,
 };
-use cambium_store::{FileCopier, name_in_original};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
-
-/// Attempts to take hold of the files of a list beside a process that merges them. What an attempt has
-/// got it keeps, so each needs only what has been merged since.
-const ATTEMPTS: usize = 64;
 
 /// The copy of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +82,6 @@ struct Held {
 
 /// Files of runs by their numbers.
 type HeldFiles = BTreeMap<u64, HeldFile>;
-
-enum HeldFile {
-    /// It is linked already.
-    Linked,
-    /// It is open, and is going to be copied.
-    Open(Arc<dyn DiskFile>),
-}
 
 impl<'a> HistoryPart<'a> {
     /// The history on `from`, if there is one, which is going to be copied to `to`.
@@ -181,7 +170,7 @@ impl BackupPart for HistoryPart<'_> {
                 && listed.contains(file)
             {
                 let copied = copier.copy(&**open, &run_name(*file), open.len()?);
-                copied.map_err(StateError::from)?;
+                copied.map_err(of_copying)?;
             }
         }
         let sizes = linked + copier.sizes();
@@ -261,27 +250,20 @@ fn hold(
     files: &mut HeldFiles,
 ) -> Result<(), HistoryError> {
     for file in numbers {
-        if files.contains_key(&file) {
-            continue;
+        if let Entry::Vacant(vacant) = files.entry(file) {
+            let held = hold_file(from, copier, &run_name(file));
+            vacant.insert(held.map_err(|error| match error {
+                RunError::Disk(error) => of_copying(error),
+                error => error.into(),
+            })?);
         }
-        let name = run_name(file);
-        let held = match copier.link(&name, &name) {
-            Ok(true) => Ok(HeldFile::Linked),
-            Ok(false) => from
-                .open_with(&name, Access::Cached)
-                .map(HeldFile::Open)
-                .map_err(StoreError::from),
-            Err(error) => Err(error),
-        };
-        let held = held.map_err(|error| match error {
-            StoreError::Disk(error) if error.is_not_found() => HistoryError::Missing {
-                file: from.display_path(&name),
-            },
-            error => StateError::from(error).into(),
-        })?;
-        files.insert(file, held);
     }
     Ok(())
+}
+
+/// An error of the disk while the database is copied with its history.
+fn of_copying(error: DiskError) -> HistoryError {
+    StateError::from(StoreError::from(error)).into()
 }
 
 /// The newest block below `upto`, or `upto` itself, that the copy's chain has. `db` is a reader of the

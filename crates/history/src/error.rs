@@ -3,6 +3,7 @@
 use alloy_primitives::B256;
 use cambium_disk::DiskError;
 use cambium_primitives::{BlockId, BlockNumber, Path};
+use cambium_runs::RunError;
 use cambium_state::{StateError, StoreError};
 
 /// Error of reading or writing the history. The database itself is sound after any of them.
@@ -179,5 +180,31 @@ impl HistoryError {
             self,
             Self::Disk(_) | Self::State(StateError::Store(StoreError::Disk(_)))
         )
+    }
+}
+
+impl From<RunError> for HistoryError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Disk(error) => Self::Disk(error),
+            RunError::Damaged { file, offset, what } => Self::Damaged { file, offset, what },
+            RunError::Missing { file } => Self::Missing { file },
+            RunError::NewerFormat {
+                file,
+                found,
+                supported,
+            } => Self::NewerFormat {
+                file,
+                found,
+                supported,
+            },
+            RunError::InUse { dir, pid } => Self::State(StateError::Store(StoreError::InUse {
+                dir,
+                pid,
+                users: None,
+            })),
+            RunError::Poisoned { cause } => Self::Poisoned { cause },
+            RunError::ReadOnly => Self::ReadOnly,
+        }
     }
 }

@@ -4,7 +4,7 @@
 use crate::{
     HistoryError,
     keeper::{Keeper, canonical_ancestor, is_waypoint, newest_canonical_of, run_blocks_max},
-    list::{ListedRun, RunList},
+    list::RunList,
     memory_run::MemoryRun,
     run::reader,
     runs::{LiveRun, Run, Runs},
@@ -13,6 +13,7 @@ use crate::{
     upkeep::FileRun,
 };
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_runs::ListedRun;
 use cambium_state::{Db, StateError};
 use std::sync::Arc;
 
@@ -87,15 +88,15 @@ impl Keeper {
     /// Whether a run that waits begins at a block.
     pub(crate) fn has_waiting(&self, number: BlockNumber) -> bool {
         let writer = self.writer.lock();
-        self.lock.is_some() && writer.list.waiting.iter().any(|run| run.first == number)
+        self.folder.is_writer() && writer.list.waiting.iter().any(|run| run.first == number)
     }
 
     /// Opens the runs that wait, as far as they have canonical blocks. Others leave the list, and so do those
     /// that can't be read: their blocks are made again.
     fn open_waiting(&self, db: &Db) -> Result<Vec<FileRun>, HistoryError> {
-        let listed = match self.lock {
-            Some(_) => self.writer.lock().list.waiting.clone(),
-            None => Vec::new(),
+        let listed = match self.folder.is_writer() {
+            true => self.writer.lock().list.waiting.clone(),
+            false => Vec::new(),
         };
         let (mut open, mut gone) = (Vec::new(), Vec::new());
         for listed in &listed {
@@ -188,9 +189,9 @@ impl Keeper {
     ) -> Result<(), HistoryError> {
         let Window { run, ids, parent } = window;
         let is_alone = made.files.is_empty() && parent.number == upto.number;
-        if self.lock.is_none() || is_alone {
+        if !self.folder.is_writer() || is_alone {
             made.memory.insert(0, (Arc::new(run), ids));
-            if self.lock.is_none() && made.memory_bytes() > READER_BYTES_MAX {
+            if !self.folder.is_writer() && made.memory_bytes() > READER_BYTES_MAX {
                 let head = db.head();
                 return Err(HistoryError::Behind { upto, head });
             }
@@ -222,7 +223,7 @@ impl Keeper {
         }
         for (run, ids) in made.memory {
             let blocks = (writer.ids.len() + ids.len()) as u64;
-            if self.lock.is_some() && blocks > run_blocks_max(writer.list.keep_blocks) {
+            if self.folder.is_writer() && blocks > run_blocks_max(writer.list.keep_blocks) {
                 self.flush(&mut writer)?;
             }
             writer.ids.extend_from_slice(&ids);
@@ -310,7 +311,10 @@ impl Keeper {
             run: Run::Memory(Arc::new(run)),
             last: last.number,
         };
-        let listed = Self::new_run(&mut self.writer.lock(), first, last);
+        let listed = {
+            let mut writer = self.writer.lock();
+            self.folder.new_run(&mut writer.list.next_file, first, last)
+        };
         let live = self.write_run(&listed, &[run], &waypoints(ids))?;
         Ok(FileRun { listed, live })
     }

@@ -4,9 +4,7 @@ use crate::{
     HistoryError, WholeNodes,
     entry::entries_of,
     extend::READER_BYTES_MAX,
-    keeper::{
-        HistoryOptions, Keeper, OpenedRuns, WAYPOINT_DISTANCE, canonical_ancestor, open_runs,
-    },
+    keeper::{HistoryOptions, Keeper, OpenedRuns, open_runs},
     list::{DIR, RUN_LIST, RunList, file_of},
     run::reader,
     runs::Run,
@@ -14,8 +12,8 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber, Path};
+use cambium_runs::while_missing;
 use cambium_state::{CommittedBlock, Db, LeafKind, StateError};
-use cambium_store::WritePace;
 use cambium_trie::ProofTargets;
 use std::{
     collections::BTreeSet,
@@ -79,7 +77,7 @@ pub struct CheckedHistory {
 /// The flat history of a database. Clones are handles of the same history.
 #[derive(Clone)]
 pub struct History {
-    inner: Arc<Keeper>,
+    pub(crate) inner: Arc<Keeper>,
 }
 
 impl History {
@@ -121,7 +119,7 @@ impl History {
         })?;
         disk.create_dir(DIR)?;
         disk.sync_dir("")?;
-        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
+        let lock = RUN_LIST.lock(&*disk)?;
         if let Some(list) = RunList::read(&*disk)? {
             return Err(HistoryError::Exists {
                 dir: disk.display_path(""),
@@ -155,7 +153,7 @@ impl History {
         options: HistoryOptions,
     ) -> Result<Self, HistoryError> {
         Self::no_history(&*disk)?;
-        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
+        let lock = RUN_LIST.lock(&*disk)?;
         let list = Self::list(&*disk, db)?;
         let files = open_runs(&disk, &list, &options)?;
         let history = Self::assemble(disk, options, list, files, Some(lock));
@@ -177,15 +175,13 @@ impl History {
         options: HistoryOptions,
     ) -> Result<Self, HistoryError> {
         Self::no_history(&*disk)?;
-        let mut attempt = 1;
-        let (list, files) = loop {
+        // Another process may merge a run after its list was read.
+        let is_missing = |error: &HistoryError| matches!(error, HistoryError::Missing { .. });
+        let (list, files) = while_missing(OPEN_ATTEMPTS, is_missing, || {
             let list = Self::list(&*disk, db)?;
-            match open_runs(&disk, &list, &options) {
-                // The other process has merged it meanwhile.
-                Err(HistoryError::Missing { .. }) if attempt < OPEN_ATTEMPTS => attempt += 1,
-                files => break (list, files?),
-            }
-        };
+            let files = open_runs(&disk, &list, &options)?;
+            Ok((list, files))
+        })?;
         Ok(Self::assemble(disk, options, list, files, None))
     }
 
@@ -235,43 +231,6 @@ impl History {
     /// The newest block that is in files. The block log must keep the blocks above it.
     pub fn durable(&self) -> BlockId {
         self.inner.writer.lock().list.upto()
-    }
-
-    /// The throttle of writes, which is off at first.
-    pub(crate) fn pace(&self) -> &WritePace {
-        &self.inner.pace
-    }
-
-    /// Keeps the blocks in the log that are not in files, as long as followers need them.
-    pub(crate) fn keep_log(&self, db: &Db) {
-        let followers = self.inner.followers.lock();
-        if !followers.need_log() {
-            return db.keep_log_above("history", BlockNumber::MAX);
-        }
-        let durable = self.durable();
-        // From here on the database itself keeps more when the chain leaves that block.
-        db.keep_log_above("history", durable.number);
-        if db
-            .block_id(durable.number)
-            .is_ok_and(|id| id != Some(durable))
-        {
-            let fork = canonical_ancestor(db, durable).ok().flatten();
-            let first = self.blocks().0.number;
-            let known = |fork: BlockId| fork.number.saturating_sub(WAYPOINT_DISTANCE);
-            db.keep_log_above("history", fork.map_or(first, known));
-        }
-    }
-
-    /// Counts a follower that starts, and keeps the log for it.
-    pub(crate) fn start_follower(&self, db: &Db) {
-        self.inner.followers.lock().start();
-        self.keep_log(db);
-    }
-
-    /// Counts a follower that ends.
-    pub(crate) fn end_follower(&self, db: &Db, is_finished: bool) {
-        self.inner.followers.lock().end(is_finished);
-        self.keep_log(db);
     }
 
     /// Sizes and counters.
@@ -427,7 +386,7 @@ impl History {
             parted = 0;
             self.inner.append(&next)?;
             drop(growing);
-            let is_reader = self.inner.lock.is_none();
+            let is_reader = !self.inner.folder.is_writer();
             if is_reader && self.inner.runs.read().memory_bytes() > READER_BYTES_MAX {
                 return Err(HistoryError::Behind { upto, head });
             }

@@ -7,7 +7,7 @@
 
 use crate::{
     HistoryError,
-    list::{ListedRun, RunList, run_name},
+    list::{RUN_LIST, RunList, run_name},
     memory_run::{MEMORY_RUN_BYTES_MAX, MemoryRun},
     merge::MergedRuns,
     node::WholeNodes,
@@ -19,17 +19,17 @@ use crate::{
     runs::{LiveRun, Run, Runs},
     state_at::Present,
 };
-use cambium_disk::{Disk, DiskLock};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_disk::{Disk, DiskLock, WritePace};
+use cambium_primitives::BlockId;
+use cambium_runs::{Folder, KeyFilter, ListedRun};
 use cambium_state::{CommittedBlock, Db, Followers, follower_bytes};
-use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeSet,
     num::NonZeroU64,
     ops::RangeInclusive,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -111,7 +111,6 @@ pub(crate) struct Keeper {
     pub(crate) writer: Mutex<Writer>,
     /// Which nodes it has, if any.
     pub(crate) nodes: Option<WholeNodes>,
-    failure: OnceLock<String>,
     /// Identities of the waiting runs that another process has written, and whose pages nobody has read since.
     pub(crate) unread_waiting: Mutex<BTreeSet<u64>>,
     pub(crate) reads: Arc<PageReads>,
@@ -120,8 +119,8 @@ pub(crate) struct Keeper {
     pub(crate) followers: Mutex<Followers>,
     /// What views of old blocks share, while there are any.
     pub(crate) present: Mutex<Weak<Present>>,
-    /// `None` if it is open for reading alone. Dropped last.
-    pub(crate) lock: Option<DiskLock>,
+    /// Dropped last, with the lock of a writer.
+    pub(crate) folder: Folder,
 }
 
 /// What only whoever writes needs.
@@ -221,7 +220,6 @@ impl Keeper {
             memory: Vec::new(),
         };
         Self {
-            disk,
             options,
             runs: RwLock::new(Arc::new(runs)),
             growing_up: Mutex::default(),
@@ -233,13 +231,13 @@ impl Keeper {
                 list,
                 ids: Vec::new(),
             }),
-            failure: OnceLock::new(),
             reads: files.reads,
             written: AtomicU64::new(0),
             pace: Arc::default(),
             followers: Mutex::default(),
             present: Mutex::default(),
-            lock,
+            folder: Folder::new(disk.clone(), &RUN_LIST, lock),
+            disk,
         }
     }
 
@@ -258,20 +256,12 @@ impl Keeper {
     }
 
     pub(crate) fn check_sound(&self) -> Result<(), HistoryError> {
-        match self.failure.get() {
-            None => Ok(()),
-            Some(cause) => Err(HistoryError::Poisoned {
-                cause: cause.clone(),
-            }),
-        }
+        Ok(self.folder.check_sound()?)
     }
 
     /// Whether files may be written.
     pub(crate) fn check_writable(&self) -> Result<(), HistoryError> {
-        match self.lock {
-            Some(_) => self.check_sound(),
-            None => Err(HistoryError::ReadOnly),
-        }
+        Ok(self.folder.check_writable()?)
     }
 
     /// Replaces the list of runs. After a failure it is not known which list a crash would leave, so
@@ -283,21 +273,9 @@ impl Keeper {
     ) -> Result<(), HistoryError> {
         self.check_writable()?;
         list.write(&*self.disk)
-            .inspect_err(|error| _ = self.failure.set(error.to_string()))?;
+            .inspect_err(|error| self.folder.poison(error))?;
         writer.list = list;
         Ok(())
-    }
-
-    /// A run that is about to be written, in a file of its own.
-    pub(crate) fn new_run(writer: &mut Writer, first: BlockNumber, last: BlockId) -> ListedRun {
-        let file = writer.list.next_file;
-        writer.list.next_file += 1;
-        ListedRun {
-            file,
-            first,
-            last,
-            identity: Manifest::new_salt(),
-        }
     }
 
     /// Memory of entries at which they go to a file, in bytes.
@@ -353,7 +331,7 @@ impl Keeper {
     /// Whether the entries in memory are to be written to a file.
     fn is_full(&self, writer: &Writer) -> bool {
         let blocks = writer.ids.len() as u64;
-        self.lock.is_some()
+        self.folder.is_writer()
             && (self.runs.read().memory_bytes() >= self.recent_bytes_max()
                 || blocks >= run_blocks_max(writer.list.keep_blocks))
     }
@@ -365,7 +343,11 @@ impl Keeper {
             return Ok(());
         };
         self.check_writable()?;
-        let listed = Self::new_run(writer, *oldest.blocks.start(), before.upto);
+        let listed = self.folder.new_run(
+            &mut writer.list.next_file,
+            *oldest.blocks.start(),
+            before.upto,
+        );
         let recent: Vec<_> = before.all().skip(before.files.len()).collect();
         let waypoints: Vec<_> = writer.ids.iter().copied().filter(is_waypoint).collect();
         let run = self.write_run(&listed, &recent, &waypoints)?;
@@ -476,7 +458,7 @@ impl Keeper {
             files,
             memory: memory.collect(),
         };
-        match list != writer.list && self.lock.is_some() {
+        match list != writer.list && self.folder.is_writer() {
             true => self.replace_list(&mut writer, list)?,
             false => writer.list = list,
         }
@@ -520,13 +502,8 @@ impl Keeper {
     }
 
     pub(crate) fn remove_files(&self, runs: &[ListedRun]) -> Result<(), HistoryError> {
-        if self.lock.is_none() {
-            return Ok(());
-        }
-        for run in runs {
-            self.disk.remove(&run_name(run.file))?;
-        }
-        Ok(())
+        let names = runs.iter().map(|run| run_name(run.file));
+        Ok(self.folder.remove(names)?)
     }
 }
 

@@ -30,41 +30,30 @@
 use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
-use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
-use cambium_store::{ListFile, Listed};
+use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
+use cambium_runs::{ListFile, ListedRun};
 use std::num::NonZeroU64;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the history.
 pub(crate) const DIR: &str = "history";
-/// The list as a file.
+pub(crate) const FORMAT: u32 = 4;
+/// The format before there were waiting runs, which is read as well.
+const FORMAT_WITHOUT_WAITING: u32 = 3;
+/// The list as a file, of a million runs at most. There are a few dozen.
 pub(crate) const RUN_LIST: ListFile = ListFile {
     dir: DIR,
     name: "history/runs.list",
     temporary_name: "history/runs.list.tmp",
     lock_name: "history/history.lock",
+    magic: b"CamRuns\n",
+    format: FORMAT,
+    oldest_format: FORMAT_WITHOUT_WAITING,
+    bytes_max: 64 << 20,
 };
-const MAGIC: &[u8; 8] = b"CamRuns\n";
-pub(crate) const FORMAT: u32 = 4;
-/// The format before there were waiting runs, which is read as well.
-const FORMAT_WITHOUT_WAITING: u32 = 3;
-/// Largest size of the list, in bytes: of a million runs. There are a few dozen.
-const BYTES_MAX: u64 = 64 << 20;
 /// Largest number that the next file may get. No list comes near it by writing.
 const NEXT_FILE_MAX: u64 = 1 << 62;
 /// Ending of the files of runs.
 const ENDING: &str = ".run";
-
-/// A run in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListedRun {
-    pub(crate) file: u64,
-    /// First block.
-    pub(crate) first: BlockNumber,
-    /// Last block. The entries of later ones are dead.
-    pub(crate) last: BlockId,
-    pub(crate) identity: u64,
-}
 
 /// The list of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,48 +111,12 @@ impl RunList {
 
     /// Whether there is a list. Fails with [`HistoryError::Missing`] if there are files without one.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
-        match RUN_LIST.look(disk, |name| file_of(name).is_some())? {
-            Listed::Yes => Ok(true),
-            Listed::No => Ok(false),
-            Listed::Lost => Err(HistoryError::Missing {
-                file: disk.display_path(RUN_LIST.name),
-            }),
-        }
+        Ok(RUN_LIST.exists(disk, is_listed)?)
     }
 
     /// Reads the list; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Self>, HistoryError> {
-        let file = match disk.open(RUN_LIST.name) {
-            Err(error) if error.is_not_found() && !Self::exists(disk)? => return Ok(None),
-            file => file?,
-        };
-        let path = disk.display_path(RUN_LIST.name);
-        let len = file.len()?;
-        let damaged = |offset: u64, what: &str| HistoryError::Damaged {
-            file: path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        if len > BYTES_MAX {
-            return Err(damaged(0, "it is longer than 64 MiB"));
-        }
-        let mut bytes = vec![0; len as usize];
-        file.read_at(&mut bytes, 0)?;
-        let format = bytes.get(8..12).filter(|_| bytes.starts_with(MAGIC));
-        let format = format.map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-        match format {
-            Some(found) if found > FORMAT && sum_is_right(&bytes) => {
-                return Err(HistoryError::NewerFormat {
-                    file: path,
-                    found,
-                    supported: FORMAT,
-                });
-            }
-            _ => {}
-        }
-        let list = Self::decode(&bytes);
-        list.map(Some)
-            .map_err(|error| damaged(error.offset as u64, error.what))
+        Ok(RUN_LIST.read(disk, is_listed, Self::take)?)
     }
 
     /// Replaces the list. It is durable on return, and so are the names of runs.
@@ -173,33 +126,21 @@ impl RunList {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(self.genesis.as_slice());
-        out.extend_from_slice(&self.first.number.to_le_bytes());
-        out.extend_from_slice(self.first.hash.as_slice());
-        put_varint(&mut out, WholeNodes::to_number(self.nodes).into());
-        put_varint(&mut out, self.keep_blocks.map_or(0, NonZeroU64::get));
-        put_varint(&mut out, self.next_file);
-        for runs in [&self.runs, &self.waiting] {
-            put_varint(&mut out, runs.len() as u64);
-            runs.iter().for_each(|run| run.encode_to(&mut out));
-        }
-        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
-        out
+        RUN_LIST.encode(|out| {
+            out.extend_from_slice(self.genesis.as_slice());
+            out.extend_from_slice(&self.first.number.to_le_bytes());
+            out.extend_from_slice(self.first.hash.as_slice());
+            put_varint(out, WholeNodes::to_number(self.nodes).into());
+            put_varint(out, self.keep_blocks.map_or(0, NonZeroU64::get));
+            put_varint(out, self.next_file);
+            for runs in [&self.runs, &self.waiting] {
+                put_varint(out, runs.len() as u64);
+                runs.iter().for_each(|run| run.encode_to(out));
+            }
+        })
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        if !sum_is_right(bytes) {
-            return Err(reader.error("the checksum of the list of runs does not match"));
-        }
-        let mut reader_of = Reader::new(&bytes[..bytes.len() - 8]);
-        std::mem::swap(&mut reader, &mut reader_of);
-        let (magic, format) = (reader.take(8)?, reader.u32()?);
-        if magic != MAGIC || !(FORMAT_WITHOUT_WAITING..=FORMAT).contains(&format) {
-            return Err(reader.error("this is no list of runs in this format"));
-        }
+    fn take(reader: &mut Reader<'_>, format: u32) -> Result<Self, DecodeError> {
         let genesis = reader.b256()?;
         let first = BlockId::new(reader.u64()?, reader.b256()?);
         let one_of = u32::try_from(reader.varint()?);
@@ -210,10 +151,10 @@ impl RunList {
         if next_file > NEXT_FILE_MAX {
             return Err(reader.error("the number of the next file is over 2^62"));
         }
-        let runs = ListedRun::read_all(&mut reader, next_file)?;
+        let runs = take_runs(reader, next_file)?;
         let waiting = match format {
             FORMAT_WITHOUT_WAITING => Vec::new(),
-            _ => ListedRun::read_all(&mut reader, next_file)?,
+            _ => take_runs(reader, next_file)?,
         };
         let mut before = first.number;
         for run in &runs {
@@ -228,7 +169,6 @@ impl RunList {
             }
             before = run.last.number;
         }
-        reader.finish()?;
         Ok(Self {
             genesis,
             first,
@@ -241,61 +181,46 @@ impl RunList {
     }
 }
 
-impl ListedRun {
-    fn encode_to(&self, out: &mut Vec<u8>) {
-        for number in [self.file, self.first, self.last.number] {
-            put_varint(out, number);
+fn take_runs(reader: &mut Reader<'_>, next_file: u64) -> Result<Vec<ListedRun>, DecodeError> {
+    let count = reader.count(ListedRun::BYTES_MIN)?;
+    let mut runs = Vec::with_capacity(count);
+    for _ in 0..count {
+        let run = ListedRun::take(reader)?;
+        if run.last.number < run.first {
+            return Err(reader.error("a run ends before it begins"));
         }
-        out.extend_from_slice(&self.identity.to_le_bytes());
-        out.extend_from_slice(self.last.hash.as_slice());
-    }
-
-    fn read_all(reader: &mut Reader<'_>, next_file: u64) -> Result<Vec<Self>, DecodeError> {
-        let count = reader.count(43)?;
-        let mut runs = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (file, first, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
-            let run = Self {
-                file,
-                first,
-                identity: reader.u64()?,
-                last: BlockId::new(last, reader.b256()?),
-            };
-            if run.last.number < run.first {
-                return Err(reader.error("a run ends before it begins"));
-            }
-            if run.file >= next_file {
-                return Err(reader.error("a run has the number of a later file"));
-            }
-            runs.push(run);
+        if run.file >= next_file {
+            return Err(reader.error("a run has the number of a later file"));
         }
-        Ok(runs)
+        runs.push(run);
     }
-}
-
-/// Whether the last eight bytes are the checksum of those before.
-fn sum_is_right(bytes: &[u8]) -> bool {
-    bytes
-        .split_last_chunk::<8>()
-        .is_some_and(|(rest, sum)| xxh3_64(rest).to_le_bytes() == *sum)
+    Ok(runs)
 }
 
 /// The name of the file of a run.
 pub(crate) fn run_name(file: u64) -> String {
-    format!("{DIR}/{file:08}{ENDING}")
+    RUN_LIST.file_name(file, ENDING)
 }
 
 /// The number of a run's file, from its name in the folder.
 pub(crate) fn file_of(name: &str) -> Option<u64> {
-    let number = name.strip_suffix(ENDING)?;
-    let is_ours = number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse().ok().filter(|_| is_ours)
+    ListFile::number_of(name, ENDING)
+}
+
+fn is_listed(name: &str) -> bool {
+    file_of(name).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloy_primitives::hex;
     use cambium_disk::FaultyDisk;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    fn decode(bytes: &[u8]) -> Result<RunList, DecodeError> {
+        RUN_LIST.decode(bytes, RunList::take)
+    }
 
     fn sample() -> RunList {
         let run = |file, first, last| ListedRun {
@@ -325,21 +250,36 @@ mod tests {
         list.write(&disk).unwrap();
         assert_eq!(RunList::read(&disk).unwrap(), Some(list.clone()));
         let bytes = list.encode();
-        assert!((0..bytes.len()).all(|end| RunList::decode(&bytes[..end]).is_err()));
+        assert!((0..bytes.len()).all(|end| decode(&bytes[..end]).is_err()));
         for at in 0..bytes.len() {
             let mut bytes = bytes.clone();
             bytes[at] ^= 0x10;
-            assert!(RunList::decode(&bytes).is_err(), "byte {at}");
+            assert!(decode(&bytes).is_err(), "byte {at}");
         }
         let mut apart = list.clone();
         apart.runs[1].first = 402;
-        assert!(RunList::decode(&apart.encode()).is_err());
+        assert!(decode(&apart.encode()).is_err());
         let mut below = list.clone();
         below.waiting[0].first = 401;
-        assert!(RunList::decode(&below.encode()).is_err());
+        assert!(decode(&below.encode()).is_err());
         let mut twice = list;
         twice.waiting[1].first = 600;
-        assert!(RunList::decode(&twice.encode()).is_err());
+        assert!(decode(&twice.encode()).is_err());
+    }
+
+    /// The golden files have no waiting runs: whether there are any is up to threads.
+    #[test]
+    fn the_format_of_waiting_runs_is_what_it_was() {
+        let bytes = sample().encode();
+        let golden = "43616d52756e730a04000000010101010101010101010101010101010101010101010101010101010101\
+             010103000000000000000303030303030303030303030303030303030303030303030303030303030303\
+             08f403c80102090490033f00000000000000909090909090909090909090909090909090909090909090\
+             9090909090909090c7019103910371050000000000009191919191919191919191919191919191919191\
+             91919191919191919191919103c601f403d8046a05000000000000585858585858585858585858585858\
+             585858585858585858585858585858585807d904bc053100000000000000bcbcbcbcbcbcbcbcbcbcbcbc\
+             bcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbcbc08a006a0063800000000000000202020202020202020\
+             2020202020202020202020202020202020202020202020";
+        assert_eq!(hex::encode(&bytes[..bytes.len() - 8]), golden);
     }
 
     #[test]
@@ -352,7 +292,7 @@ mod tests {
         bytes.truncate(bytes.len() - 9);
         bytes[8] = 3;
         bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
-        assert_eq!(RunList::decode(&bytes), Ok(list));
+        assert_eq!(decode(&bytes), Ok(list));
     }
 
     #[test]

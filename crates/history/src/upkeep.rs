@@ -3,10 +3,9 @@
 use crate::{
     HistoryError,
     keeper::{Keeper, Writer, run_blocks_max},
-    list::ListedRun,
     runs::{LiveRun, Run, Runs},
 };
-use cambium_store::{RunSize, due_for_merge};
+use cambium_runs::{ListedRun, RunSize, due_for_merge};
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
 impl Keeper {
@@ -86,12 +85,13 @@ impl Keeper {
             return Ok(None);
         };
         let replaced: Vec<_> = files.drain(range).collect();
-        Ok(Some((Self::merged_run(&mut writer, &replaced), replaced)))
+        Ok(Some((self.merged_run(&mut writer, &replaced), replaced)))
     }
 
-    fn merged_run(writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
+    fn merged_run(&self, writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
         let (oldest, newest) = (&replaced[0].listed, &replaced[replaced.len() - 1].listed);
-        Self::new_run(writer, oldest.first, newest.last)
+        let next_file = &mut writer.list.next_file;
+        self.folder.new_run(next_file, oldest.first, newest.last)
     }
 
     /// Merges runs that follow one another and are listed as waiting, as long as any are due.
@@ -102,7 +102,7 @@ impl Keeper {
                 let Some(range) = due(runs, writer.list.keep_blocks) else {
                     return Ok(());
                 };
-                let merged = Self::merged_run(&mut writer, &runs[range.clone()]);
+                let merged = self.merged_run(&mut writer, &runs[range.clone()]);
                 (range, merged)
             };
             let live = self.merge_files(&merged, &runs[range.clone()])?;

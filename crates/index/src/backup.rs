@@ -10,15 +10,11 @@ use crate::{
     keeper::open_runs,
     list::{DIR, RunList, data_name, run_name},
 };
-use cambium_disk::{Access, Disk, DiskError};
+use cambium_disk::{Disk, FileCopier, name_in_original};
 use cambium_primitives::BlockId;
+use cambium_runs::{ATTEMPTS, RunError, share_file, while_missing};
 use cambium_state::{BackupSizes, Db, StateError, StoreError};
-use cambium_store::{FileCopier, name_in_original};
 use std::{collections::BTreeSet, sync::Arc};
-
-/// Attempts to copy the files of a list beside a process that merges them. What an attempt has got it
-/// keeps, so each needs only what has been merged since.
-const ATTEMPTS: usize = 64;
 
 /// The copy of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,18 +45,14 @@ pub fn copy_index(
     to.create_dir(DIR)?;
     let mut copier = FileCopier::new(&**from, &**to, progress);
     let mut held = BTreeSet::new();
-    let mut attempt = 1;
-    loop {
-        match hold(&**from, &mut copier, &list, &mut held) {
-            // The other process has merged runs, or taken blocks back, meanwhile.
-            Err(IndexError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
-            done => {
-                done?;
-                break;
-            }
+    // The other process may merge runs, or take blocks back, after the list was read.
+    let is_missing = |error: &IndexError| matches!(error, IndexError::Missing { .. });
+    while_missing(ATTEMPTS, is_missing, || {
+        if let Some(newer) = RunList::read(&**from, genesis)? {
+            list = newer;
         }
-        list = RunList::read(&**from, genesis)?.unwrap_or(list);
-    }
+        hold(&**from, &mut copier, &list, &mut held)
+    })?;
     let sizes = copier.sizes();
     list.write(&**to)?;
     let opened = ChainIndex::open(to.clone(), copy, IndexOptions::default());
@@ -102,13 +94,6 @@ fn hold(
     let runs = open_runs(from, list, &Arc::<Counters>::default())?;
     let data = runs.iter().flat_map(|run| run.run.extents().files());
     let data: BTreeSet<u64> = data.collect();
-    let missing = |name: &str| IndexError::Missing {
-        file: from.display_path(name),
-    };
-    let gone = |name: &str, error: DiskError| match error.is_not_found() {
-        true => missing(name),
-        false => error.into(),
-    };
     let runs = list.runs.iter().map(|run| (run_name(run.file), None));
     let data = data.into_iter().map(|file| {
         // The newest one is still written to.
@@ -116,27 +101,14 @@ fn hold(
         (data_name(file), len)
     });
     for (name, len) in runs.chain(data) {
-        if held.contains(&name) {
-            continue;
+        if !held.contains(&name) {
+            let shared = share_file(from, copier, &name, len);
+            shared.map_err(|error| match error {
+                RunError::Disk(error) => StateError::from(StoreError::from(error)).into(),
+                error => IndexError::from(error),
+            })?;
+            held.insert(name);
         }
-        let is_linked = match len {
-            Some(_) => false,
-            None => copier.link(&name, &name).map_err(|error| match error {
-                StoreError::Disk(error) => gone(&name, error),
-                error => StateError::from(error).into(),
-            })?,
-        };
-        if !is_linked {
-            let file = from.open_with(&name, Access::Cached);
-            let file = file.map_err(|error| gone(&name, error))?;
-            let len = match len {
-                Some(len) => len,
-                None => file.len()?,
-            };
-            let copied = copier.copy(&*file, &name, len);
-            copied.map_err(StateError::from)?;
-        }
-        held.insert(name);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::{
 };
 use alloy_primitives::Bytes;
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_runs::while_missing;
 use cambium_state::{BlockMeta, Db, StateError};
 use std::sync::Arc;
 
@@ -75,24 +76,24 @@ impl Keeper {
         let mut attempt = 1;
         loop {
             if self.is_full() {
-                match (when_full, &self.lock) {
+                match (when_full, self.folder.is_writer()) {
                     (WhenFull::Stop, _) => {
                         let blocks = self.live.read().recent.blocks().len() as u64;
                         if blocks >= self.looked_up_max() {
                             return Ok(false);
                         }
                     }
-                    (WhenFull::Flush, Some(_)) => self.flush()?,
-                    (WhenFull::Flush, None) => self.make_room(db)?,
+                    (WhenFull::Flush, true) => self.flush()?,
+                    (WhenFull::Flush, false) => self.make_room(db)?,
                 }
             } else if when_full == WhenFull::Flush && self.is_due() {
                 self.flush()?;
             }
             match self.next_of(db)? {
                 Next::Nothing => return Ok(true),
-                Next::Fork => match (self.take_back(db), &self.lock) {
+                Next::Fork => match (self.take_back(db), self.folder.is_writer()) {
                     // The other process has taken them back already, and removed files.
-                    (Err(IndexError::Missing { .. }), None) if attempt < RELOADS => {
+                    (Err(IndexError::Missing { .. }), false) if attempt < RELOADS => {
                         attempt += 1;
                         self.reload()?;
                     }
@@ -126,9 +127,9 @@ impl Keeper {
 
     /// Most blocks that a look-up adds.
     pub(crate) const fn looked_up_max(&self) -> u64 {
-        match self.lock {
-            Some(_) => LOOKED_UP_MAX,
-            None => READER_LOOKED_UP_MAX,
+        match self.folder.is_writer() {
+            true => LOOKED_UP_MAX,
+            false => READER_LOOKED_UP_MAX,
         }
     }
 
@@ -159,9 +160,9 @@ impl Keeper {
 
     /// Blocks in memory become a run of their own, since the next ones don't follow them.
     fn flush_for_gap(&self) -> Result<(), IndexError> {
-        match self.lock {
-            Some(_) => self.flush(),
-            None => {
+        match self.folder.is_writer() {
+            true => self.flush(),
+            false => {
                 let mut live = self.live.write();
                 live.recent = Recent::default();
                 Ok(())
@@ -176,9 +177,9 @@ impl Keeper {
             first: number,
             ..kept.clone()
         };
-        match self.lock {
-            Some(_) => self.replace_list(&mut kept, list),
-            None => {
+        match self.folder.is_writer() {
+            true => self.replace_list(&mut kept, list),
+            false => {
                 *kept = list;
                 Ok(())
             }
@@ -239,18 +240,16 @@ impl Keeper {
     /// Reads the list again, which another process writes, and forgets the blocks in memory.
     pub(crate) fn reload(&self) -> Result<(), IndexError> {
         let mut kept = self.list.lock();
-        let mut attempt = 1;
-        let (list, runs) = loop {
+        // The other process may merge a run after its list was read.
+        let is_missing = |error: &IndexError| matches!(error, IndexError::Missing { .. });
+        let (list, runs) = while_missing(RELOADS, is_missing, || {
             let list = RunList::read(&*self.disk, kept.genesis)?;
             let list = list.ok_or_else(|| IndexError::NoIndex {
                 dir: self.disk.display_path(""),
             })?;
-            match open_runs(&*self.disk, &list, &self.counters) {
-                // The other process has merged them meanwhile.
-                Err(IndexError::Missing { .. }) if attempt < RELOADS => attempt += 1,
-                runs => break (list, runs?),
-            }
-        };
+            let runs = open_runs(&*self.disk, &list, &self.counters)?;
+            Ok((list, runs))
+        })?;
         if list.seed != kept.seed {
             // The index was made again: its files have the names of others.
             self.data.close_all();

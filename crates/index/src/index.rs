@@ -11,8 +11,8 @@ use crate::{
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{Db, LeafKind, StateError};
-use cambium_store::{Manifest, WritePace};
+use cambium_runs::while_missing;
+use cambium_state::{Db, LeafKind};
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
 /// Attempts to open an index beside a process that merges it.
@@ -108,7 +108,7 @@ impl ChainIndex {
         }
         disk.create_dir(DIR)?;
         disk.sync_dir("")?;
-        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
+        let lock = RUN_LIST.lock(&*disk)?;
         let genesis = db.genesis().hash;
         if RunList::read(&*disk, genesis)?.is_some() {
             let dir = disk.display_path("");
@@ -116,7 +116,7 @@ impl ChainIndex {
         }
         let list = RunList {
             genesis,
-            seed: Manifest::new_salt(),
+            seed: disk.new_salt(),
             first: first.max(db.genesis().number),
             next_file: 2,
             data_file: 1,
@@ -144,7 +144,7 @@ impl ChainIndex {
     /// written, and it is an error if another process has the index.
     pub fn open(disk: Arc<dyn Disk>, db: &Db, options: IndexOptions) -> Result<Self, IndexError> {
         Self::no_index(&*disk)?;
-        let lock = RUN_LIST.lock(&*disk).map_err(StateError::from)?;
+        let lock = RUN_LIST.lock(&*disk)?;
         let list = Self::list(&*disk, db)?;
         let counters = Arc::<Counters>::default();
         let runs = open_runs(&*disk, &list, &counters)?;
@@ -179,18 +179,14 @@ impl ChainIndex {
     ) -> Result<Self, IndexError> {
         Self::no_index(&*disk)?;
         let counters = Arc::<Counters>::default();
-        let mut attempt = 1;
-        loop {
+        // The other process may merge a run after its list was read.
+        let is_missing = |error: &IndexError| matches!(error, IndexError::Missing { .. });
+        let (list, runs) = while_missing(OPEN_ATTEMPTS, is_missing, || {
             let list = Self::list(&*disk, db)?;
-            match open_runs(&*disk, &list, &counters) {
-                // The other process has merged it meanwhile.
-                Err(IndexError::Missing { .. }) if attempt < OPEN_ATTEMPTS => attempt += 1,
-                runs => {
-                    let runs = runs?;
-                    return Ok(Self::assemble(disk, options, list, runs, counters, None));
-                }
-            }
-        }
+            let runs = open_runs(&*disk, &list, &counters)?;
+            Ok((list, runs))
+        })?;
+        Ok(Self::assemble(disk, options, list, runs, counters, None))
     }
 
     fn no_index(disk: &dyn Disk) -> Result<(), IndexError> {
@@ -273,11 +269,6 @@ impl ChainIndex {
         self.keeper.list.lock().upto()
     }
 
-    /// The throttle of writes, which is off at first.
-    pub(crate) fn pace(&self) -> &WritePace {
-        &self.keeper.pace
-    }
-
     /// Sizes and counters.
     pub fn stats(&self) -> IndexStats {
         let list = self.keeper.list.lock().clone();
@@ -335,7 +326,10 @@ impl ChainIndex {
             };
             if is_sound && !is_near {
                 // A reader may find the blocks in files by now.
-                if self.keeper.lock.is_none() && !is_reloaded && self.keeper.reload_newer(db)? {
+                if !self.keeper.folder.is_writer()
+                    && !is_reloaded
+                    && self.keeper.reload_newer(db)?
+                {
                     is_reloaded = true;
                     continue;
                 }
@@ -491,7 +485,7 @@ impl ChainIndex {
             };
             match result {
                 Err(IndexError::Missing { .. })
-                    if self.keeper.lock.is_none() && attempt < OPEN_ATTEMPTS =>
+                    if !self.keeper.folder.is_writer() && attempt < OPEN_ATTEMPTS =>
                 {
                     if let Some(_growing) = self.keeper.grow() {
                         self.keeper.reload()?;
@@ -502,28 +496,6 @@ impl ChainIndex {
             }
             attempt += 1;
         }
-    }
-
-    /// Keeps the blocks in the log that are not in files, as long as followers need them.
-    pub(crate) fn keep_log(&self, db: &Db) {
-        let followers = self.keeper.followers.lock();
-        let number = match followers.need_log() {
-            true => self.durable().map_or(0, |durable| durable.number),
-            false => BlockNumber::MAX,
-        };
-        db.keep_log_above("index", number);
-    }
-
-    /// Counts a follower that starts, and keeps the log for it.
-    pub(crate) fn start_follower(&self, db: &Db) {
-        self.keeper.followers.lock().start();
-        self.keep_log(db);
-    }
-
-    /// Counts a follower that ends.
-    pub(crate) fn end_follower(&self, db: &Db, is_finished: bool) {
-        self.keeper.followers.lock().end(is_finished);
-        self.keep_log(db);
     }
 }
 

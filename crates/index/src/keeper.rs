@@ -10,19 +10,19 @@ use crate::{
     data::{DataFiles, put_record},
     entry::{BLOCK_MAX, Kind},
     extents::{Extent, Extents},
-    list::{ListedRun, RUN_LIST, RunList, data_name, run_name},
+    list::{RUN_LIST, RunList, data_name, run_name},
     recent::{DigestedBlock, Recent},
     run::{reader::RunFile, writer::RunWriter},
 };
 use alloy_primitives::Bytes;
-use cambium_disk::{BLOCK_BYTES, Disk, DiskLock, whole_blocks};
+use cambium_disk::{BLOCK_BYTES, Disk, DiskLock, WritePace, whole_blocks};
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_runs::{Folder, KeyFilter, ListedRun};
 use cambium_state::{Db, Followers};
-use cambium_store::{KeyFilter, Manifest, WritePace};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
@@ -119,12 +119,11 @@ pub(crate) struct Keeper {
     pub(crate) data: DataFiles,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pace: Arc<WritePace>,
-    failure: OnceLock<String>,
     /// When blocks last went to files, or began to be kept in memory.
     flushed: Mutex<Instant>,
     pub(crate) followers: Mutex<Followers>,
-    /// `None` if it is open for reading alone. Dropped last.
-    pub(crate) lock: Option<DiskLock>,
+    /// Dropped last, with the lock of a writer.
+    pub(crate) folder: Folder,
 }
 
 /// Opens the runs of a list, without their filters.
@@ -200,28 +199,19 @@ impl Keeper {
             merging: Mutex::default(),
             list: Mutex::new(list),
             data: DataFiles::new(disk.clone(), counters.clone()),
+            folder: Folder::new(disk.clone(), &RUN_LIST, lock),
             disk,
             options,
             counters,
             pace: Arc::default(),
-            failure: OnceLock::new(),
             flushed: Mutex::new(Instant::now()),
             followers: Mutex::default(),
-            lock,
         }
     }
 
     /// Whether files may be written.
     pub(crate) fn check_writable(&self) -> Result<(), IndexError> {
-        if self.lock.is_none() {
-            return Err(IndexError::ReadOnly);
-        }
-        match self.failure.get() {
-            None => Ok(()),
-            Some(cause) => Err(IndexError::Poisoned {
-                cause: cause.clone(),
-            }),
-        }
+        Ok(self.folder.check_writable()?)
     }
 
     /// Waits until nobody else adds blocks or takes some back. `None` if this very thread does, in something that
@@ -242,11 +232,7 @@ impl Keeper {
     /// Replaces the list of runs. After a failure to replace it, it is not known which list a crash would leave, so
     /// there are no more writes, and no file is removed.
     pub(crate) fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), IndexError> {
-        self.check_writable()?;
-        list.prepare(&*self.disk)?;
-        RUN_LIST
-            .publish(&*self.disk)
-            .inspect_err(|error| _ = self.failure.set(error.to_string()))?;
+        self.folder.replace_list(&list.encode())?;
         *kept = list;
         Ok(())
     }
@@ -260,23 +246,10 @@ impl Keeper {
         run: &ListedRun,
     ) -> Result<(), IndexError> {
         let listed = self.replace_list(kept, list);
-        if listed.is_err() && self.failure.get().is_none() {
-            // Opening removes it otherwise.
-            _ = self.disk.remove(&run_name(run.file));
+        if listed.is_err() {
+            self.folder.discard(&run_name(run.file));
         }
         listed
-    }
-
-    /// A run that is about to be written, in a file of its own.
-    pub(crate) fn new_run(list: &mut RunList, first: BlockNumber, last: BlockId) -> ListedRun {
-        let file = list.next_file;
-        list.next_file += 1;
-        ListedRun {
-            file,
-            first,
-            last,
-            identity: Manifest::new_salt(),
-        }
     }
 
     /// The block that comes next.
@@ -296,7 +269,7 @@ impl Keeper {
 
     /// Whether the blocks in memory are to be written to files, although there is room for more.
     pub(crate) fn is_due(&self) -> bool {
-        self.lock.is_some()
+        self.folder.is_writer()
             && self.live.read().recent.blocks().len() >= FLUSH_BLOCKS
             && self.flushed.lock().elapsed() >= FLUSH_AFTER
     }
@@ -336,7 +309,9 @@ impl Keeper {
         let mut extents = Extents::default();
         let bodies = blocks.iter().map(|block| (block.id, &block.body));
         let (data_file, data_end) = self.write_data(&mut kept, bodies, &mut extents)?;
-        let listed = Self::new_run(&mut kept, oldest.id.number, newest.id);
+        let listed = self
+            .folder
+            .new_run(&mut kept.next_file, oldest.id.number, newest.id);
         let run = self.write_run(&listed, hashes.len() as u64, &extents, |writer| {
             for (kind, entries) in [(Kind::Hashes, &hashes), (Kind::Logs, &logs)] {
                 for entry in entries {
@@ -472,7 +447,7 @@ impl Keeper {
         let mut list = kept.clone();
         let removed = list.cut(fork);
         let is_changed = list != *kept;
-        match is_changed && self.lock.is_some() {
+        match is_changed && self.folder.is_writer() {
             true => self.replace_list(&mut kept, list)?,
             false => *kept = list,
         }
@@ -531,18 +506,13 @@ impl Keeper {
     }
 
     pub(crate) fn remove_runs(&self, runs: &[ListedRun]) -> Result<(), IndexError> {
-        if self.lock.is_none() {
-            return Ok(());
-        }
-        for run in runs {
-            self.disk.remove(&run_name(run.file))?;
-        }
-        Ok(())
+        let names = runs.iter().map(|run| run_name(run.file));
+        Ok(self.folder.remove(names)?)
     }
 
     /// Removes data files that no run refers to.
     pub(crate) fn remove_dead_data(&self) -> Result<(), IndexError> {
-        if self.lock.is_none() {
+        if !self.folder.is_writer() {
             return Ok(());
         }
         let list = self.list.lock();

@@ -29,38 +29,27 @@ use crate::{IndexError, entry::BLOCK_MAX};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
-use cambium_store::{ListFile, Listed};
-use xxhash_rust::xxh3::xxh3_64;
+use cambium_runs::{ListFile, ListedRun};
 
 /// Folder of all files of the index.
 pub(crate) const DIR: &str = "index";
-/// The list as a file.
+pub(crate) const FORMAT: u32 = 1;
+/// The list as a file, of a million runs at most. There are a few dozen.
 pub(crate) const RUN_LIST: ListFile = ListFile {
     dir: DIR,
     name: "index/runs.list",
     temporary_name: "index/runs.list.tmp",
     lock_name: "index/LOCK",
+    magic: b"CamIdxL\n",
+    format: FORMAT,
+    oldest_format: FORMAT,
+    bytes_max: 64 << 20,
 };
-const MAGIC: &[u8; 8] = b"CamIdxL\n";
-pub(crate) const FORMAT: u32 = 1;
-/// Largest size of the list, in bytes: of a million runs. There are a few dozen.
-const BYTES_MAX: u64 = 64 << 20;
 /// Largest number that the next file may get. No list comes near it by writing.
 const NEXT_FILE_MAX: u64 = 1 << 62;
 /// Endings of the files of runs and of data.
 const RUN_ENDING: &str = ".run";
 const DATA_ENDING: &str = ".blocks";
-
-/// A run in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListedRun {
-    pub(crate) file: u64,
-    /// First block.
-    pub(crate) first: BlockNumber,
-    /// Last block. The entries of later ones are dead.
-    pub(crate) last: BlockId,
-    pub(crate) identity: u64,
-}
 
 /// The list of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,121 +115,61 @@ impl RunList {
 
     /// Whether there is a list. Fails with [`IndexError::Missing`] if there are files without one.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
-        match RUN_LIST.look(disk, |name| file_of(name).is_some())? {
-            Listed::Yes => Ok(true),
-            Listed::No => Ok(false),
-            Listed::Lost => Err(IndexError::Missing {
-                file: disk.display_path(RUN_LIST.name),
-            }),
-        }
+        Ok(RUN_LIST.exists(disk, is_listed)?)
     }
 
     /// Reads the list of the database with that first block; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk, genesis: B256) -> Result<Option<Self>, IndexError> {
-        let file = match disk.open(RUN_LIST.name) {
-            Err(error) if error.is_not_found() && !Self::exists(disk)? => return Ok(None),
-            file => file?,
+        let Some(list) = RUN_LIST.read(disk, is_listed, |reader, _| Self::take(reader))? else {
+            return Ok(None);
         };
-        let path = disk.display_path(RUN_LIST.name);
-        let len = file.len()?;
-        let damaged = |offset: u64, what: &str| IndexError::Damaged {
-            file: path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        if len > BYTES_MAX {
-            return Err(damaged(0, "it is longer than 64 MiB"));
-        }
-        let mut bytes = vec![0; len as usize];
-        file.read_at(&mut bytes, 0)?;
-        let format = bytes.get(8..12).filter(|_| bytes.starts_with(MAGIC));
-        let format = format.map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-        match format {
-            Some(found) if found > FORMAT && split_sum(&bytes).is_some() => {
-                return Err(IndexError::NewerFormat {
-                    file: path,
-                    found,
-                    supported: FORMAT,
-                });
-            }
-            _ => {}
-        }
-        let list = Self::decode(&bytes);
-        let list = list.map_err(|error| damaged(error.offset as u64, error.what))?;
         match list.genesis == genesis {
             true => Ok(Some(list)),
             false => Err(IndexError::OtherDatabase {
-                file: path,
+                file: disk.display_path(RUN_LIST.name),
                 found: list.genesis,
                 genesis,
             }),
         }
     }
 
-    /// Prepares to replace the list: see [`ListFile::prepare`].
-    pub(crate) fn prepare(&self, disk: &dyn Disk) -> Result<(), IndexError> {
-        Ok(RUN_LIST.prepare(disk, &self.encode())?)
-    }
-
     /// Replaces the list. It is durable on return, and so are the names of files.
     pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), IndexError> {
-        self.prepare(disk)?;
+        RUN_LIST.prepare(disk, &self.encode())?;
         Ok(RUN_LIST.publish(disk)?)
     }
 
-    fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(self.genesis.as_slice());
-        out.extend_from_slice(&self.seed.to_le_bytes());
-        let count = self.runs.len() as u64;
-        for number in [
-            self.first,
-            self.next_file,
-            self.data_file,
-            self.data_end,
-            count,
-        ] {
-            put_varint(&mut out, number);
-        }
-        for run in &self.runs {
-            for number in [run.file, run.first, run.last.number] {
-                put_varint(&mut out, number);
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        RUN_LIST.encode(|out| {
+            out.extend_from_slice(self.genesis.as_slice());
+            out.extend_from_slice(&self.seed.to_le_bytes());
+            let count = self.runs.len() as u64;
+            for number in [
+                self.first,
+                self.next_file,
+                self.data_file,
+                self.data_end,
+                count,
+            ] {
+                put_varint(out, number);
             }
-            out.extend_from_slice(&run.identity.to_le_bytes());
-            out.extend_from_slice(run.last.hash.as_slice());
-        }
-        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
-        out
+            self.runs.iter().for_each(|run| run.encode_to(out));
+        })
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let Some(bytes) = split_sum(bytes) else {
-            let what = "the checksum of the list of runs does not match";
-            return Err(Reader::new(bytes).error(what));
-        };
-        let mut reader = Reader::new(bytes);
-        let (magic, format) = (reader.take(8)?, reader.u32()?);
-        if magic != MAGIC || format != FORMAT {
-            return Err(reader.error("this is no list of runs in this format"));
-        }
+    fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (genesis, seed) = (reader.b256()?, reader.u64()?);
         let (first, next_file) = (reader.varint()?, reader.varint()?);
         let (data_file, data_end) = (reader.varint()?, reader.varint()?);
         if next_file > NEXT_FILE_MAX || data_file >= next_file || data_end > 1 << 62 {
             return Err(reader.error("the number of a file is too high"));
         }
-        let count = reader.count(43)?;
+        let count = reader.count(ListedRun::BYTES_MIN)?;
         let mut runs: Vec<ListedRun> = Vec::with_capacity(count);
         for _ in 0..count {
-            let (file, first, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
-            let run = ListedRun {
-                file,
-                first,
-                identity: reader.u64()?,
-                last: BlockId::new(last, reader.b256()?),
-            };
-            if last < first || last > BLOCK_MAX || file >= next_file {
+            let run = ListedRun::take(reader)?;
+            let (first, last) = (run.first, run.last.number);
+            if last < first || last > BLOCK_MAX || run.file >= next_file {
                 return Err(reader.error("a run ends before it begins, or is of a later file"));
             }
             if runs
@@ -251,7 +180,6 @@ impl RunList {
             }
             runs.push(run);
         }
-        reader.finish()?;
         Ok(Self {
             genesis,
             seed,
@@ -264,37 +192,34 @@ impl RunList {
     }
 }
 
-/// The bytes before the checksum, if that is right.
-fn split_sum(bytes: &[u8]) -> Option<&[u8]> {
-    let (rest, sum) = bytes.split_last_chunk::<8>()?;
-    (xxh3_64(rest).to_le_bytes() == *sum).then_some(rest)
-}
-
 /// The name of the file of a run.
 pub(crate) fn run_name(file: u64) -> String {
-    format!("{DIR}/{file:08}{RUN_ENDING}")
+    RUN_LIST.file_name(file, RUN_ENDING)
 }
 
 /// The name of a data file.
 pub(crate) fn data_name(file: u64) -> String {
-    format!("{DIR}/{file:08}{DATA_ENDING}")
+    RUN_LIST.file_name(file, DATA_ENDING)
 }
 
 /// The number of a file, and whether it is that of a run, from its name in the folder.
 pub(crate) fn file_of(name: &str) -> Option<(u64, bool)> {
-    let (number, is_run) = match name.strip_suffix(RUN_ENDING) {
-        Some(number) => (number, true),
-        None => (name.strip_suffix(DATA_ENDING)?, false),
-    };
-    let is_ours = number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit());
-    let number = number.parse().ok().filter(|_| is_ours)?;
-    Some((number, is_run))
+    let of_run = ListFile::number_of(name, RUN_ENDING).map(|number| (number, true));
+    of_run.or_else(|| Some((ListFile::number_of(name, DATA_ENDING)?, false)))
+}
+
+fn is_listed(name: &str) -> bool {
+    file_of(name).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use cambium_disk::FaultyDisk;
+
+    fn decode(bytes: &[u8]) -> Result<RunList, DecodeError> {
+        RUN_LIST.decode(bytes, |reader, _| RunList::take(reader))
+    }
 
     fn sample() -> RunList {
         let run = |file, first, last| ListedRun {
@@ -326,15 +251,15 @@ mod tests {
         let other = RunList::read(&disk, B256::ZERO);
         assert!(matches!(other, Err(IndexError::OtherDatabase { .. })));
         let bytes = list.encode();
-        assert!((0..bytes.len()).all(|end| RunList::decode(&bytes[..end]).is_err()));
+        assert!((0..bytes.len()).all(|end| decode(&bytes[..end]).is_err()));
         for at in 0..bytes.len() {
             let mut bytes = bytes.clone();
             bytes[at] ^= 0x10;
-            assert!(RunList::decode(&bytes).is_err(), "byte {at}");
+            assert!(decode(&bytes).is_err(), "byte {at}");
         }
         let mut apart = list;
         apart.runs[1].first = 400;
-        assert!(RunList::decode(&apart.encode()).is_err());
+        assert!(decode(&apart.encode()).is_err());
     }
 
     #[test]

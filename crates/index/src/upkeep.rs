@@ -5,10 +5,10 @@ use crate::{
     entry::{Entry, Kind},
     extents::Extents,
     keeper::{Keeper, LiveRun},
-    list::{ListedRun, RunList},
+    list::RunList,
     run::reader::Cursor,
 };
-use cambium_store::{RunSize, due_for_merge};
+use cambium_runs::{ListedRun, RunSize, due_for_merge};
 use std::{ops::Range, sync::Arc};
 
 impl Keeper {
@@ -30,7 +30,7 @@ impl Keeper {
             };
             let replaced = list.runs[range.clone()].to_vec();
             let (first, last) = (replaced[0].first, replaced[replaced.len() - 1].last);
-            let merged = Self::new_run(&mut list, first, last);
+            let merged = self.folder.new_run(&mut list.next_file, first, last);
             (merged, replaced, runs[range].to_vec())
         };
         let run = self.write_merged(&merged, &live)?;

@@ -2,6 +2,7 @@
 
 use alloy_primitives::B256;
 use cambium_disk::DiskError;
+use cambium_runs::RunError;
 use cambium_store::StoreError;
 
 /// What to do about a file that is not as it was written.
@@ -121,5 +122,31 @@ impl PreimagesError {
     #[must_use]
     pub const fn is_of_disk(&self) -> bool {
         matches!(self, Self::Disk(_) | Self::Store(StoreError::Disk(_)))
+    }
+}
+
+impl From<RunError> for PreimagesError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Disk(error) => Self::Disk(error),
+            RunError::Damaged { file, offset, what } => Self::Damaged { file, offset, what },
+            RunError::Missing { file } => Self::Missing { file },
+            RunError::NewerFormat {
+                file,
+                found,
+                supported,
+            } => Self::NewerFormat {
+                file,
+                found,
+                supported,
+            },
+            RunError::InUse { dir, pid } => Self::Store(StoreError::InUse {
+                dir,
+                pid,
+                users: None,
+            }),
+            RunError::Poisoned { cause } => Self::Poisoned { cause },
+            RunError::ReadOnly => Self::ReadOnly,
+        }
     }
 }

@@ -7,24 +7,24 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
+use cambium_runs::{ATTEMPTS, while_missing};
 use std::{collections::BTreeSet, sync::Arc};
-
-/// Attempts to open the files of a list beside a process that merges them.
-pub(crate) const ATTEMPTS: usize = 64;
 
 /// Reads the list and opens its runs, beside a process that merges them.
 pub(crate) fn read_list(
     disk: &dyn Disk,
     genesis: B256,
 ) -> Result<(RunList, Vec<Arc<RunFile>>), PreimagesError> {
-    let mut attempt = 1;
-    loop {
+    while_missing(ATTEMPTS, is_missing, || {
         let list = RunList::read(disk, genesis)?;
-        match open_runs(disk, &list) {
-            Err(PreimagesError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
-            runs => return Ok((list, runs?)),
-        }
-    }
+        let runs = open_runs(disk, &list)?;
+        Ok((list, runs))
+    })
+}
+
+/// Whether a file is gone, or never was.
+pub(crate) const fn is_missing(error: &PreimagesError) -> bool {
+    matches!(error, PreimagesError::Missing { .. })
 }
 
 pub(crate) fn open_runs(

@@ -24,22 +24,22 @@ use crate::PreimagesError;
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
-use cambium_store::{ListFile, Listed};
-use xxhash_rust::xxh3::xxh3_64;
+use cambium_runs::ListFile;
 
 /// Folder of all files of preimages.
 pub(crate) const DIR: &str = "preimages";
-/// The list as a file.
+pub(crate) const FORMAT: u32 = 1;
+/// The list as a file, of a million runs at most. There are a few dozen.
 pub(crate) const RUN_LIST: ListFile = ListFile {
     dir: DIR,
     name: "preimages/runs.list",
     temporary_name: "preimages/runs.list.tmp",
     lock_name: "preimages/LOCK",
+    magic: b"CamPreL\n",
+    format: FORMAT,
+    oldest_format: FORMAT,
+    bytes_max: 16 << 20,
 };
-const MAGIC: &[u8; 8] = b"CamPreL\n";
-pub(crate) const FORMAT: u32 = 1;
-/// Largest size of the list, in bytes: of a million runs. There are a few dozen.
-const BYTES_MAX: u64 = 16 << 20;
 /// Largest number that the next file may get. No list comes near it by writing.
 const NEXT_FILE_MAX: u64 = 1 << 62;
 /// Ending of the files of runs.
@@ -88,13 +88,7 @@ pub(crate) struct RunList {
 impl RunList {
     /// Whether there is a list. Fails with [`PreimagesError::Missing`] if there are files without one.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, PreimagesError> {
-        match RUN_LIST.look(disk, |name| file_of(name).is_some())? {
-            Listed::Yes => Ok(true),
-            Listed::No => Ok(false),
-            Listed::Lost => Err(PreimagesError::Missing {
-                file: disk.display_path(RUN_LIST.name),
-            }),
-        }
+        Ok(RUN_LIST.exists(disk, is_listed)?)
     }
 
     /// Whether there is a list, of more than a first state. A damaged one may be.
@@ -122,39 +116,10 @@ impl RunList {
     }
 
     fn load(disk: &dyn Disk) -> Result<Self, PreimagesError> {
-        let file = match disk.open(RUN_LIST.name) {
-            Err(error) if error.is_not_found() && !Self::exists(disk)? => {
-                let dir = disk.display_path("");
-                return Err(PreimagesError::None { dir });
-            }
-            file => file?,
-        };
-        let path = disk.display_path(RUN_LIST.name);
-        let damaged = |offset: u64, what: &str| PreimagesError::Damaged {
-            file: path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        let len = file.len()?;
-        if len > BYTES_MAX {
-            return Err(damaged(0, "it is longer than 16 MiB"));
-        }
-        let mut bytes = vec![0; len as usize];
-        file.read_at(&mut bytes, 0)?;
-        let format = bytes.get(8..12).filter(|_| bytes.starts_with(MAGIC));
-        let format = format.map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-        match format {
-            Some(found) if found > FORMAT && split_sum(&bytes).is_some() => {
-                return Err(PreimagesError::NewerFormat {
-                    file: path,
-                    found,
-                    supported: FORMAT,
-                });
-            }
-            _ => {}
-        }
-        let list = Self::decode(&bytes);
-        list.map_err(|error| damaged(error.offset as u64, error.what))
+        let list = RUN_LIST.read(disk, is_listed, |reader, _| Self::take(reader))?;
+        list.ok_or_else(|| PreimagesError::None {
+            dir: disk.display_path(""),
+        })
     }
 
     /// Replaces the list. It is durable on return, and so are the names of files.
@@ -164,36 +129,25 @@ impl RunList {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(self.genesis.as_slice());
-        put_varint(&mut out, self.upto.is_some().into());
-        if let Some(upto) = self.upto {
-            put_varint(&mut out, upto.number);
-            out.extend_from_slice(upto.hash.as_slice());
-        }
-        put_varint(&mut out, self.lost.blocks);
-        put_varint(&mut out, self.lost.upto);
-        put_varint(&mut out, self.next_file);
-        put_varint(&mut out, self.runs.len() as u64);
-        for run in &self.runs {
-            put_varint(&mut out, run.file);
-            out.extend_from_slice(&run.identity.to_le_bytes());
-        }
-        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
-        out
+        RUN_LIST.encode(|out| {
+            out.extend_from_slice(self.genesis.as_slice());
+            put_varint(out, self.upto.is_some().into());
+            if let Some(upto) = self.upto {
+                put_varint(out, upto.number);
+                out.extend_from_slice(upto.hash.as_slice());
+            }
+            put_varint(out, self.lost.blocks);
+            put_varint(out, self.lost.upto);
+            put_varint(out, self.next_file);
+            put_varint(out, self.runs.len() as u64);
+            for run in &self.runs {
+                put_varint(out, run.file);
+                out.extend_from_slice(&run.identity.to_le_bytes());
+            }
+        })
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let Some(bytes) = split_sum(bytes) else {
-            let what = "the checksum of the list of runs does not match";
-            return Err(Reader::new(bytes).error(what));
-        };
-        let mut reader = Reader::new(bytes);
-        let (magic, format) = (reader.take(8)?, reader.u32()?);
-        if magic != MAGIC || format != FORMAT {
-            return Err(reader.error("this is no list of runs in this format"));
-        }
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let genesis = reader.b256()?;
         let upto = match reader.varint()? {
             0 => None,
@@ -217,7 +171,6 @@ impl RunList {
             }
             runs.push(ListedRun { file, identity });
         }
-        reader.finish()?;
         Ok(Self {
             genesis,
             upto,
@@ -228,20 +181,16 @@ impl RunList {
     }
 }
 
-/// The bytes before the checksum, if that is right.
-fn split_sum(bytes: &[u8]) -> Option<&[u8]> {
-    let (rest, sum) = bytes.split_last_chunk::<8>()?;
-    (xxh3_64(rest).to_le_bytes() == *sum).then_some(rest)
-}
-
 /// The name of the file of a run.
 pub(crate) fn run_name(file: u64) -> String {
-    format!("{DIR}/{file:08}{ENDING}")
+    RUN_LIST.file_name(file, ENDING)
 }
 
 /// The number of the file of a run, from its name in the folder.
 pub(crate) fn file_of(name: &str) -> Option<u64> {
-    let number = name.strip_suffix(ENDING)?;
-    let is_ours = number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse().ok().filter(|_| is_ours)
+    ListFile::number_of(name, ENDING)
+}
+
+fn is_listed(name: &str) -> bool {
+    file_of(name).is_some()
 }

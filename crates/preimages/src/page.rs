@@ -9,10 +9,9 @@
 
 use crate::kind::{Entry, Kind};
 use alloy_primitives::{B256, keccak256};
+use cambium_runs::{PAGE_BYTES, page_sum};
 use std::cmp::Ordering;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub(crate) const PAGE_BYTES: usize = 4096;
 const SUMMED_BYTES: usize = PAGE_BYTES - 8;
 
 /// Preimages of a full page.
@@ -23,7 +22,7 @@ pub(crate) const fn entries_per_page(kind: Kind) -> usize {
 /// Ends the page of `bytes`, which has its preimages.
 pub(crate) fn finish_page(bytes: &mut Vec<u8>, identity: u64, page: u64) {
     bytes.resize(SUMMED_BYTES, 0);
-    let sum = xxh3_64_with_seed(bytes, seed_of(identity, page));
+    let sum = page_sum(bytes, identity, page);
     bytes.extend_from_slice(&sum.to_le_bytes());
 }
 
@@ -45,7 +44,7 @@ impl ReadPage {
         page: u64,
     ) -> Option<Self> {
         let (summed, sum) = bytes.split_last_chunk::<8>()?;
-        if xxh3_64_with_seed(summed, seed_of(identity, page)).to_le_bytes() != *sum {
+        if page_sum(summed, identity, page).to_le_bytes() != *sum {
             return None;
         }
         let hashes = vec![None; count];
@@ -86,9 +85,4 @@ impl ReadPage {
         let all = (0..self.hashes.len()).map(|at| Entry::of(self.preimage(at)));
         all.collect()
     }
-}
-
-/// A page in another place, or of another run, is not taken for this one.
-const fn seed_of(identity: u64, page: u64) -> u64 {
-    identity ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

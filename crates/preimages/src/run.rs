@@ -24,18 +24,21 @@
 use crate::{
     PreimagesError,
     kind::{Entry, Kind, prefix_of},
-    page::{PAGE_BYTES, ReadPage, entries_per_page, finish_page},
+    page::{ReadPage, entries_per_page, finish_page},
 };
 use alloy_primitives::B256;
-use cambium_disk::{Access, Disk, DiskFile, whole_blocks};
-use cambium_primitives::{DecodeError, Reader};
-use cambium_store::WritePace;
+use cambium_disk::{Disk, WritePace, whole_blocks};
+use cambium_primitives::DecodeError;
+use cambium_runs::{FileReader, FileWriter, PAGE_BYTES, TrailerFormat};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-const MAGIC: &[u8; 8] = b"CamPrei\n";
 pub(crate) const FORMAT: u32 = 1;
-const SUMMED_BYTES: usize = 48;
+const TRAILER: TrailerFormat<4> = TrailerFormat {
+    magic: b"CamPrei\n",
+    format: FORMAT,
+};
+const TRAILER_BYTES: usize = TrailerFormat::<4>::BYTES;
 /// Size of a fence.
 const FENCE_BYTES: u64 = 8;
 /// Bytes that are written at once.
@@ -52,36 +55,23 @@ struct Trailer {
 }
 
 impl Trailer {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+    fn encode(&self) -> [u8; PAGE_BYTES] {
         let [addresses, slots] = self.entries;
-        for number in [self.identity, addresses, slots, self.fences_sum] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
-        out.resize(PAGE_BYTES, 0);
-        out
+        TRAILER.encode(0, [self.identity, addresses, slots, self.fences_sum])
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let sum = xxh3_64(reader.clone().take(SUMMED_BYTES)?);
-        let (magic, format, _) = (reader.take(8)?, reader.u32()?, reader.u32()?);
+        let (_, [identity, addresses, slots, fences_sum]) = TRAILER.decode(bytes)?;
         let trailer = Self {
-            identity: reader.u64()?,
-            entries: [reader.u64()?, reader.u64()?],
-            fences_sum: reader.u64()?,
+            identity,
+            entries: [addresses, slots],
+            fences_sum,
         };
-        if magic != MAGIC || reader.u64()? != sum {
-            return Err(reader.error("the checksum of a run's trailer does not match"));
-        }
-        if format != FORMAT {
-            return Err(reader.error("a run in another format"));
-        }
         if trailer.entries.iter().any(|entries| *entries > ENTRIES_MAX) {
-            return Err(reader.error("an impossible number of preimages"));
+            return Err(DecodeError {
+                what: "an impossible number of preimages",
+                offset: TRAILER_BYTES,
+            });
         }
         Ok(trailer)
     }
@@ -110,9 +100,7 @@ impl Trailer {
 
 /// A run in a file.
 pub(crate) struct RunFile {
-    file: Arc<dyn DiskFile>,
-    /// The file's path for messages.
-    path: String,
+    file: FileReader,
     trailer: Trailer,
     /// Of each page the first 8 bytes of its first hash.
     fences: Vec<u64>,
@@ -121,53 +109,40 @@ pub(crate) struct RunFile {
 impl RunFile {
     /// Opens a run.
     pub(crate) fn open(disk: &dyn Disk, name: &str, identity: u64) -> Result<Self, PreimagesError> {
-        let path = disk.display_path(name);
-        let missing = || PreimagesError::Missing { file: path.clone() };
-        let file = match disk.open_with(name, Access::Direct) {
-            Err(error) if error.is_not_found() => return Err(missing()),
-            file => file?,
-        };
-        let damaged = |offset: u64, what: &str| PreimagesError::Damaged {
-            file: path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        let len = file.len()?;
-        let Some(trailer_at) = len.checked_sub(PAGE_BYTES as u64) else {
-            return Err(damaged(0, "it is too short to be a run"));
-        };
-        let mut block = vec![0; PAGE_BYTES];
-        file.read_at(&mut block, trailer_at)?;
-        let trailer = Trailer::decode(&block)
-            .map_err(|error| damaged(trailer_at + error.offset as u64, error.what))?;
+        let file = FileReader::open(disk, name)?;
+        let block = file.last_block()?;
+        let (trailer_at, block) =
+            block.ok_or_else(|| file.damaged(0, "it is too short to be a run"))?;
+        let trailer =
+            Trailer::decode(&block).map_err(|error| file.undecodable(trailer_at, &error))?;
         let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-        if !is_zero(&block[SUMMED_BYTES + 8..]) {
-            return Err(damaged(trailer_at, "there is more behind the trailer"));
+        if !is_zero(&block[TRAILER_BYTES..]) {
+            let what = "there is more behind the trailer";
+            return Err(file.damaged(trailer_at, what).into());
         }
-        if trailer.file_bytes() != len {
-            return Err(damaged(trailer_at, "the file has another length"));
+        if trailer.file_bytes() != file.file_bytes() {
+            let what = "the file has another length";
+            return Err(file.damaged(trailer_at, what).into());
         }
         if trailer.identity != identity {
-            return Err(missing());
+            return Err(file.missing().into());
         }
         let pages = trailer.pages_in_all();
         let fences_at = pages * PAGE_BYTES as u64;
         let mut bytes = vec![0; (trailer_at - fences_at) as usize];
-        file.read_at(&mut bytes, fences_at)?;
+        file.read(&mut bytes, fences_at)?;
         let behind = bytes.split_off((pages * FENCE_BYTES) as usize);
         if !is_zero(&behind) {
-            return Err(damaged(fences_at, "there is more behind the fences"));
+            let what = "there is more behind the fences";
+            return Err(file.damaged(fences_at, what).into());
         }
         if xxh3_64(&bytes) != trailer.fences_sum {
-            return Err(damaged(
-                fences_at,
-                "the checksum of the fences does not match",
-            ));
+            let what = "the checksum of the fences does not match";
+            return Err(file.damaged(fences_at, what).into());
         }
         let fences = bytes.as_chunks::<8>().0.iter();
         Ok(Self {
             file,
-            path: path.clone(),
             trailer,
             fences: fences.map(|fence| u64::from_le_bytes(*fence)).collect(),
         })
@@ -212,7 +187,7 @@ impl RunFile {
         let number = self.trailer.first_page(kind) + page;
         let offset = number * PAGE_BYTES as u64;
         let mut bytes = vec![0; PAGE_BYTES];
-        self.file.read_at(&mut bytes, offset)?;
+        self.file.read(&mut bytes, offset)?;
         let per_page = entries_per_page(kind);
         let left = self.entries(kind) - page * per_page as u64;
         let count = left.min(per_page as u64) as usize;
@@ -238,11 +213,8 @@ impl RunFile {
     }
 
     fn damaged(&self, kind: Kind, page: u64, what: &str) -> PreimagesError {
-        PreimagesError::Damaged {
-            file: self.path.clone(),
-            offset: (self.trailer.first_page(kind) + page) * PAGE_BYTES as u64,
-            what: what.to_owned(),
-        }
+        let number = self.trailer.first_page(kind) + page;
+        self.file.damaged(number * PAGE_BYTES as u64, what).into()
     }
 }
 
@@ -291,16 +263,11 @@ impl Cursor {
 
 /// Writes a run from preimages in the order of their hashes: addresses, then slots.
 pub(crate) struct RunWriter {
-    file: Arc<dyn DiskFile>,
+    file: FileWriter,
     identity: u64,
     entries: [u64; 2],
     fences: Vec<u8>,
     page: Vec<u8>,
-    pages: u64,
-    /// Whole blocks that are not written yet.
-    buffer: Vec<u8>,
-    written: u64,
-    pace: Arc<WritePace>,
 }
 
 impl RunWriter {
@@ -312,15 +279,11 @@ impl RunWriter {
         pace: Arc<WritePace>,
     ) -> Result<Self, PreimagesError> {
         Ok(Self {
-            file: disk.create_with(name, Access::Direct)?,
+            file: FileWriter::create(disk, name, BUFFER_BYTES, pace)?,
             identity,
             entries: [0; 2],
             fences: Vec::new(),
             page: Vec::with_capacity(PAGE_BYTES),
-            pages: 0,
-            buffer: Vec::with_capacity(BUFFER_BYTES + PAGE_BYTES),
-            written: 0,
-            pace,
         })
     }
 
@@ -346,25 +309,16 @@ impl RunWriter {
     }
 
     fn end_page(&mut self) -> Result<(), PreimagesError> {
-        finish_page(&mut self.page, self.identity, self.pages);
-        self.buffer.append(&mut self.page);
-        self.pages += 1;
-        self.flush_if_full()
-    }
-
-    fn flush_if_full(&mut self) -> Result<(), PreimagesError> {
-        match self.buffer.len() >= BUFFER_BYTES {
-            true => self.flush(),
-            false => Ok(()),
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), PreimagesError> {
-        let (file, buffer, at) = (&self.file, &self.buffer, self.written);
-        self.pace.write(|| file.write_at(buffer, at))?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
+        let Self {
+            file,
+            page,
+            identity,
+            ..
+        } = self;
+        Ok(file.page(|number, out| {
+            finish_page(page, *identity, number);
+            out.append(page);
+        })?)
     }
 
     /// Makes the file durable; its name is, once the directory is synced.
@@ -374,15 +328,9 @@ impl RunWriter {
             entries: self.entries,
             fences_sum: xxh3_64(&self.fences),
         };
-        let mut fences = std::mem::take(&mut self.fences);
-        fences.resize(whole_blocks(fences.len() as u64) as usize, 0);
-        for piece in fences.chunks(BUFFER_BYTES) {
-            self.buffer.extend_from_slice(piece);
-            self.flush_if_full()?;
-        }
-        self.buffer.extend_from_slice(&trailer.encode());
-        self.flush()?;
-        debug_assert_eq!(self.written, trailer.file_bytes());
-        Ok(self.file.sync()?)
+        self.file.section(&self.fences)?;
+        let written = self.file.finish(&trailer.encode())?;
+        debug_assert_eq!(written, trailer.file_bytes());
+        Ok(())
     }
 }

@@ -10,14 +10,11 @@ use crate::{
     seen::{Recent, Seen},
 };
 use alloy_primitives::{Address, B256};
-use cambium_disk::{Disk, DiskLock};
+use cambium_disk::{Disk, DiskLock, WritePace};
 use cambium_primitives::BlockId;
-use cambium_store::{Manifest, RunSize, WritePace, due_for_merge};
+use cambium_runs::{Folder, RunSize, due_for_merge};
 use parking_lot::{Mutex, RwLock};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Memory of a preimage with its hash in a sorted map, in bytes: about.
 const ENTRY_BYTES: u64 = 112;
@@ -99,9 +96,8 @@ struct Inner {
     list: Mutex<RunList>,
     state: RwLock<State>,
     pace: Arc<WritePace>,
-    failure: OnceLock<String>,
-    /// `None` if they are open for reading alone. Dropped last.
-    lock: Option<DiskLock>,
+    /// Dropped last, with the lock of a writer.
+    folder: Folder,
 }
 
 impl Preimages {
@@ -220,14 +216,13 @@ impl Preimages {
         };
         Self {
             inner: Arc::new(Inner {
+                folder: Folder::new(disk.clone(), &RUN_LIST, lock),
                 disk,
                 options,
                 merging: Mutex::default(),
                 list: Mutex::new(list),
                 state: RwLock::new(state),
                 pace: Arc::default(),
-                failure: OnceLock::new(),
-                lock,
             }),
         }
     }
@@ -239,7 +234,7 @@ impl Preimages {
     ///
     /// As [`Preimages::open`].
     pub fn reload(&self) -> Result<(), PreimagesError> {
-        if self.inner.lock.is_some() {
+        if self.inner.folder.is_writer() {
             return Ok(());
         }
         let mut kept = self.inner.list.lock();
@@ -303,9 +298,9 @@ impl Preimages {
                 return Ok(());
             }
             if self.inner.state.read().added_bytes() >= self.inner.options.memory_bytes {
-                match self.inner.lock {
-                    Some(_) => self.flush()?,
-                    None => return Err(PreimagesError::ReaderFull),
+                match self.inner.folder.is_writer() {
+                    true => self.flush()?,
+                    false => return Err(PreimagesError::ReaderFull),
                 }
             }
             let mut state = self.inner.state.write();
@@ -369,7 +364,7 @@ impl Preimages {
             [one] => one.entries(),
             _ => &entries,
         };
-        let listed = new_run(&mut kept);
+        let listed = new_run(&self.inner.folder, &mut kept);
         let written = self.write_run(listed, |kind, writer| {
             for (hash, preimage) in &sorted[kind as usize] {
                 let entry = Entry {
@@ -425,7 +420,12 @@ impl Preimages {
             };
             let replaced = kept.runs[range.clone()].to_vec();
             let runs = runs[range.clone()].to_vec();
-            (new_run(&mut kept), range, replaced, runs)
+            (
+                new_run(&self.inner.folder, &mut kept),
+                range,
+                replaced,
+                runs,
+            )
         };
         let written = self.write_run(merged, |kind, writer| {
             let mut entries = Merged::new(&runs, kind)?;
@@ -448,9 +448,8 @@ impl Preimages {
             state.seen.runs = Arc::new(runs);
         }
         drop(kept);
-        for run in replaced {
-            self.inner.disk.remove(&run_name(run.file))?;
-        }
+        let names = replaced.iter().map(|run| run_name(run.file));
+        self.inner.folder.remove(names)?;
         Ok(true)
     }
 
@@ -477,9 +476,8 @@ impl Preimages {
         done: Result<T, PreimagesError>,
         run: ListedRun,
     ) -> Result<T, PreimagesError> {
-        if done.is_err() && self.inner.failure.get().is_none() {
-            // Opening removes it otherwise.
-            _ = self.inner.disk.remove(&run_name(run.file));
+        if done.is_err() {
+            self.inner.folder.discard(&run_name(run.file));
         }
         done
     }
@@ -487,24 +485,13 @@ impl Preimages {
     /// Replaces the list of runs. After a failure to replace it, it is not known which list a crash would leave, so
     /// there are no more writes, and no file is removed.
     fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), PreimagesError> {
-        let disk = &*self.inner.disk;
-        self.check_writable()?;
-        RUN_LIST.prepare(disk, &list.encode())?;
-        RUN_LIST
-            .publish(disk)
-            .inspect_err(|error| _ = self.inner.failure.set(error.to_string()))?;
+        self.inner.folder.replace_list(&list.encode())?;
         *kept = list;
         Ok(())
     }
 
     fn check_writable(&self) -> Result<(), PreimagesError> {
-        match (&self.inner.lock, self.inner.failure.get()) {
-            (None, _) => Err(PreimagesError::ReadOnly),
-            (Some(_), None) => Ok(()),
-            (Some(_), Some(cause)) => Err(PreimagesError::Poisoned {
-                cause: cause.clone(),
-            }),
-        }
+        Ok(self.inner.folder.check_writable()?)
     }
 
     /// Makes ready to look up many preimages, in the order of their hashes if that is possible.
@@ -594,11 +581,7 @@ impl Preimages {
 }
 
 /// A run that is about to be written, in a file of its own.
-fn new_run(list: &mut RunList) -> ListedRun {
-    let file = list.next_file;
-    list.next_file += 1;
-    ListedRun {
-        file,
-        identity: Manifest::new_salt(),
-    }
+fn new_run(folder: &Folder, list: &mut RunList) -> ListedRun {
+    let (file, identity) = folder.new_file(&mut list.next_file);
+    ListedRun { file, identity }
 }

@@ -44,7 +44,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `background` | threads that repeat a step beside a chain |
 //! | `layered` | intervals, upper tries and roots of snapshots, for the `layered` commitment |
 //! | `options` | memory budget, retention of old blocks, sizes of files |
 //! | `form` | commitment and kind of leaves, in the manifest |
@@ -59,12 +58,11 @@
 //! | `past` | states that are not in memory, restored from the log, and proofs of any state |
 //! | `write` | sessions, roots, sealing, commits, moves of the head, merges |
 //! | `db` | creating, opening, reading beside a writer, checking, backup |
-//! | `follow` | committed, reverted and finalized blocks for subscribers, in order, from a cursor |
+//! | `follow` | committed, reverted and finalized blocks for subscribers, in order, from a cursor; files that are kept at the head |
 //! | `repair` | damaged files restored from the others |
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
-mod background;
 mod layered;
 mod options;
 mod form;
@@ -82,15 +80,15 @@ mod db;
 mod follow;
 mod repair;
 
-pub use background::{Background, EndSignal, Followers, follower_bytes};
 pub use cambium_disk::{
-    Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
+    BackupSizes, Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };
+pub use cambium_runs::{Background, EndSignal};
 pub use cambium_snapshot::{
     CheckProgress, CheckReport, CounterValues, Latency, LoadProgress, PagePin, RootLoader,
     StateError, bytecode, pool::lower_priority,
 };
-pub use cambium_store::{BackupSizes, StoreError, ValueStats};
+pub use cambium_store::{StoreError, ValueStats};
 pub use db::{
     backup::{BackupPart, BackupReport, backup, backup_with},
     create::{Loaded, Loader},
@@ -99,7 +97,10 @@ pub use db::{
     recovery::Recovery,
     stats::{Merging, Stats},
 };
-pub use follow::{ChainEvent, Subscription};
+pub use follow::{
+    ChainEvent, Subscription,
+    derived::{Derived, DerivedFollower, Followers, follower_bytes},
+};
 pub use log::{blocks::SideBranch, finality::Finality, records::BlockMeta};
 pub use options::{FileSizes, LeafKind, Options};
 pub use past::trie::{StateTrie, TrieReader};

@@ -2,18 +2,10 @@
 
 use crate::{
     Checkpoint, LogPosition, Segments, StoreError, Values, block_index, block_log, checkpoint,
-    codes,
-    files::{copy_range, open_if_exists},
-    manifest,
-    segments::SegmentFile,
-    values,
+    codes, files::open_if_exists, manifest, segments::SegmentFile, values,
 };
-use cambium_disk::{Access, Disk, DiskFile};
-use std::{
-    collections::BTreeMap,
-    ops::{Add, RangeInclusive},
-    sync::Arc,
-};
+use cambium_disk::{BackupSizes, Disk, DiskFile, FileCopier};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 /// Number of log files that are opened before large files are copied.
 const LOG_FILES_OPEN: usize = 128;
@@ -44,41 +36,6 @@ impl BackupSource<'_> {
     }
 }
 
-/// Size of a backup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackupSizes {
-    /// Number of files that are hard links to immutable files of the source.
-    pub linked_files: u64,
-    /// Bytes in these files, which take no additional space.
-    pub linked_bytes: u64,
-    /// Number of files that were copied.
-    pub copied_files: u64,
-    /// Bytes that were written to these.
-    pub copied_bytes: u64,
-}
-
-impl Add for BackupSizes {
-    type Output = Self;
-
-    fn add(self, more: Self) -> Self {
-        Self {
-            linked_files: self.linked_files + more.linked_files,
-            linked_bytes: self.linked_bytes + more.linked_bytes,
-            copied_files: self.copied_files + more.copied_files,
-            copied_bytes: self.copied_bytes + more.copied_bytes,
-        }
-    }
-}
-
-/// The name for display of a file of the original, given that of its copy: errors that are met in a copy that does not
-/// remain are told of the original. Other names stay.
-pub fn name_in_original(name: String, from: &dyn Disk, to: &dyn Disk) -> String {
-    match name.strip_prefix(&to.display_path("")) {
-        Some(file) => format!("{}{file}", from.display_path("")),
-        None => name,
-    }
-}
-
 /// Copies a database from one disk to another, empty one. The copy is durable on return. Immutable
 /// files are hard-linked if possible ([`Disk::link`]). The checkpoints get their names last, so
 /// that an incomplete copy is not taken for a database. `progress` is called with the sizes so far.
@@ -93,7 +50,8 @@ pub fn copy_files(
     of: &BackupSource<'_>,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupSizes, StoreError> {
-    let mut copy = FileCopier::new(from, to, progress);
+    let files = FileCopier::new(from, to, progress);
+    let mut copy = BackupCopy { from, to, files };
     copy.checkpoints(of)?;
     // Opened early, because the writer may remove old log files meanwhile.
     let log = open_log(from, of)?;
@@ -105,8 +63,8 @@ pub fn copy_files(
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
         if let Some(file) = open_if_exists(from, name)? {
             // The writer cuts off the block index where the chain has left it.
-            let copied = copy.copy(&*file, name, file.len()?);
-            copied.map_err(|error| behind_if_gone(from, name, error))?;
+            let copied = copy.files.copy(&*file, name, file.len()?);
+            copied.map_err(|error| behind_if_gone(from, name, error.into()))?;
         }
     }
     for dir in ["segments", "log"] {
@@ -115,7 +73,7 @@ pub fn copy_files(
     if of.values.is_some() {
         to.sync_dir(values::DIR)?;
     }
-    let sizes = copy.sizes;
+    let sizes = copy.files.sizes();
     for sequence in of.checkpoints {
         let name = checkpoint::name_of(*sequence);
         to.rename(&staged(&name), &name)?;
@@ -168,65 +126,14 @@ fn staged(name: &str) -> String {
 
 type OpenLogFiles = BTreeMap<u32, Arc<dyn DiskFile>>;
 
-/// Copies files from one disk to another, and counts them.
-pub struct FileCopier<'a> {
+/// Copies the files of a database.
+struct BackupCopy<'a> {
     from: &'a dyn Disk,
     to: &'a dyn Disk,
-    sizes: BackupSizes,
-    progress: &'a mut dyn FnMut(&BackupSizes),
+    files: FileCopier<'a>,
 }
 
-impl<'a> FileCopier<'a> {
-    /// A copier from one disk to another. `progress` is called with the sizes so far.
-    pub fn new(
-        from: &'a dyn Disk,
-        to: &'a dyn Disk,
-        progress: &'a mut dyn FnMut(&BackupSizes),
-    ) -> Self {
-        Self {
-            from,
-            to,
-            sizes: BackupSizes::default(),
-            progress,
-        }
-    }
-
-    /// The files that were linked and copied so far.
-    pub const fn sizes(&self) -> BackupSizes {
-        self.sizes
-    }
-
-    /// Hard-links an immutable file. Returns false if the disks don't support that.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Disk`] if there is no such file, or the disk fails.
-    pub fn link(&mut self, name: &str, as_name: &str) -> Result<bool, StoreError> {
-        let is_linked = self.to.link(self.from, name, as_name)?;
-        if is_linked {
-            self.sizes.linked_files += 1;
-            self.sizes.linked_bytes += self.to.open(as_name)?.len()?;
-            (self.progress)(&self.sizes);
-        }
-        Ok(is_linked)
-    }
-
-    /// Copies the first `len` bytes of a file, and syncs the copy.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Disk`] if there is a file of that name already, or a disk fails.
-    pub fn copy(&mut self, file: &dyn DiskFile, as_name: &str, len: u64) -> Result<(), StoreError> {
-        let to = self.to.create_with(as_name, Access::Cached)?;
-        copy_range(file, 0..len, &*to, 0, |bytes| {
-            self.sizes.copied_bytes += bytes;
-            (self.progress)(&self.sizes);
-        })?;
-        to.sync()?;
-        self.sizes.copied_files += 1;
-        Ok(())
-    }
-
+impl BackupCopy<'_> {
     /// Copies the checkpoints under temporary names.
     fn checkpoints(&mut self, of: &BackupSource<'_>) -> Result<(), StoreError> {
         for sequence in of.checkpoints {
@@ -236,7 +143,7 @@ impl<'a> FileCopier<'a> {
                 self.share_as(&name, &staged(&name))?;
             } else {
                 let file = of.rebuilt.open(&name)?;
-                self.copy(&*file, &staged(&name), file.len()?)?;
+                self.files.copy(&*file, &staged(&name), file.len()?)?;
             }
         }
         Ok(())
@@ -279,8 +186,8 @@ impl<'a> FileCopier<'a> {
         is_newest: bool,
     ) -> Result<(), StoreError> {
         if is_newest || !self.link_if_exists(name)? {
-            let copied = self.copy(file, name, bytes);
-            copied.map_err(|error| behind_if_gone(self.from, name, error))?;
+            let copied = self.files.copy(file, name, bytes);
+            copied.map_err(|error| behind_if_gone(self.from, name, error.into()))?;
         }
         Ok(())
     }
@@ -325,23 +232,23 @@ impl<'a> FileCopier<'a> {
             0 => Err(StoreError::ReaderBehind {
                 what: self.from.display_path(&name),
             }),
-            len => self.copy(&*file, &name, len),
+            len => Ok(self.files.copy(&*file, &name, len)?),
         }
     }
 
     /// Links a file under the same name. Returns false also if the file does not exist.
     fn link_if_exists(&mut self, name: &str) -> Result<bool, StoreError> {
-        match self.link(name, name) {
-            Err(StoreError::Disk(error)) if error.is_not_found() => Ok(false),
-            linked => linked,
+        match self.files.link(name, name) {
+            Err(error) if error.is_not_found() => Ok(false),
+            linked => Ok(linked?),
         }
     }
 
     /// Links an immutable file, or copies it if that is impossible.
     fn share_as(&mut self, name: &str, as_name: &str) -> Result<(), StoreError> {
-        if !self.link(name, as_name)? {
+        if !self.files.link(name, as_name)? {
             let file: Arc<dyn DiskFile> = self.from.open(name)?;
-            self.copy(&*file, as_name, file.len()?)?;
+            self.files.copy(&*file, as_name, file.len()?)?;
         }
         Ok(())
     }

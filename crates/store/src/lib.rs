@@ -61,10 +61,6 @@ mod sync;
 mod log_position;
 mod error;
 mod poison;
-mod pace;
-mod key_filter;
-mod due_runs;
-mod list_file;
 mod files;
 mod record;
 mod block_log;
@@ -79,7 +75,7 @@ mod readers;
 mod backup;
 mod formats;
 
-pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files, name_in_original};
+pub use backup::{BackupSource, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogFindings, LogOptions,
@@ -90,14 +86,10 @@ pub use checkpoint::{
     PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece, quarantine,
 };
 pub use codes::{Codes, CodesRecovery};
-pub use due_runs::{RunSize, due_for_merge};
 pub use error::StoreError;
 pub use formats::FORMATS;
-pub use key_filter::KeyFilter;
-pub use list_file::{ListFile, Listed};
 pub use log_position::LogPosition;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
-pub use pace::WritePace;
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_size_bytes};
 pub use readers::{ReaderLock, UnlinkedFiles, create_readers_dir, live_readers};
 pub use segments::{

@@ -7,7 +7,6 @@
 use crate::{StoreError, checkpoint::is_checkpoint, files::remove_if_exists};
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{DecodeError, Reader, put_varint};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const NAME: &str = "cambium.db";
@@ -41,13 +40,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Generates a random salt for a new database: see [`Self::salt`].
-    pub fn new_salt() -> u64 {
-        // The standard library seeds `RandomState` from the operating system's randomness.
-        RandomState::new().build_hasher().finish()
-    }
-
-    /// Creates a database in an existing directory with this salt and these properties (such as the
+    /// Creates a database in an existing directory with this salt, which [`Disk::new_salt`] draws, and these properties (such as the
     /// genesis hash and the kind of commitment). The manifest is durable on return.
     ///
     /// # Errors
@@ -268,13 +261,12 @@ mod tests {
     fn a_manifest_survives_a_crash_as_it_was_made() {
         let disk = FaultyDisk::new(1);
         assert!(!Manifest::exists(&disk).unwrap());
-        let made = Manifest::create(&disk, Manifest::new_salt(), properties()).unwrap();
+        let made = Manifest::create(&disk, disk.new_salt(), properties()).unwrap();
         let read = Manifest::open(&disk.crash()).unwrap();
         assert_eq!(read, made);
         assert_eq!(read.property("commitment"), Some(&b"mpt"[..]));
         assert_eq!(read.property("chain"), None);
-        let other =
-            Manifest::create(&FaultyDisk::new(1), Manifest::new_salt(), properties()).unwrap();
+        let other = Manifest::create(&FaultyDisk::new(1), disk.new_salt(), properties()).unwrap();
         assert_ne!(read.salt(), other.salt());
     }
 
@@ -284,13 +276,13 @@ mod tests {
             for seed in 0..20 {
                 let disk = FaultyDisk::new(seed);
                 disk.lose_power_after(operations);
-                let made = Manifest::create(&disk, Manifest::new_salt(), properties());
+                let made = Manifest::create(&disk, disk.new_salt(), properties());
                 let disk = disk.crash();
                 match Manifest::open(&disk) {
                     Ok(read) => assert_eq!(read.properties, properties()),
                     Err(StoreError::NotADatabase { .. }) => {
                         assert!(made.is_err());
-                        Manifest::create(&disk, Manifest::new_salt(), properties()).unwrap();
+                        Manifest::create(&disk, disk.new_salt(), properties()).unwrap();
                     }
                     Err(other) => panic!("{other}"),
                 }
@@ -303,7 +295,7 @@ mod tests {
         let disk = FaultyDisk::new(2);
         let error = Manifest::open(&disk).unwrap_err().to_string();
         assert!(error.contains("there is no database in"), "{error}");
-        let made = Manifest::create(&disk, Manifest::new_salt(), properties()).unwrap();
+        let made = Manifest::create(&disk, disk.new_salt(), properties()).unwrap();
         let again = Manifest::create(&disk, 0, []).unwrap_err().to_string();
         assert!(
             again.contains("already holds a Cambium database"),
@@ -354,7 +346,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_damage() {
         let disk = FaultyDisk::new(3);
-        let mut bytes = Manifest::create(&disk, Manifest::new_salt(), properties())
+        let mut bytes = Manifest::create(&disk, disk.new_salt(), properties())
             .unwrap()
             .encode();
         for len in 0..bytes.len() {

@@ -15,9 +15,8 @@
 //! chosen by strangers, who could otherwise embed bytes in a block that pass for a record when the
 //! block's own record is torn.
 
-use crate::files::copy_range;
 use alloy_primitives::B256;
-use cambium_disk::{DiskError, DiskFile};
+use cambium_disk::{DiskError, DiskFile, copy_range};
 use cambium_primitives::Reader;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 

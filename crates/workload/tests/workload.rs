@@ -1,6 +1,5 @@
 //! Workloads: generated twice they are the same bytes, and what is generated is a valid chain.
 
-use crate::support;
 use crate::support::model::Model;
 use alloy_consensus::{
     Block as AnyBlock, Transaction as _, proofs::calculate_receipt_root,

@@ -25,7 +25,7 @@ pub use faults::Fault;
 
 use crate::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadQueue,
-    ReadRequest, stats::Counters,
+    ReadRequest, disk::random_salt, stats::Counters,
 };
 use chance::{Fate, Random};
 use faults::Faults;
@@ -55,6 +55,7 @@ impl FaultyDisk {
             files: BTreeMap::new(),
             locks: BTreeSet::new(),
             faults: Faults::default(),
+            counted_salts: None,
             operations: 0,
             calls: 0,
             is_dead: false,
@@ -91,6 +92,7 @@ impl FaultyDisk {
             files,
             locks: BTreeSet::new(),
             faults: Faults::default(),
+            counted_salts: state.counted_salts,
             operations: 0,
             calls: 0,
             is_dead: false,
@@ -181,6 +183,7 @@ impl FaultyDisk {
             names: state.names.duplicate(),
             locks: BTreeSet::new(),
             faults: Faults::default(),
+            counted_salts: state.counted_salts,
             operations: 0,
             calls: 0,
             is_dead: false,
@@ -225,6 +228,12 @@ impl FaultyDisk {
     /// Returns the names of all files.
     pub fn files(&self) -> Vec<String> {
         self.state().names.file_names()
+    }
+
+    /// Makes [`Disk::new_salt`] return 1, 2, 3 and so on, so that two disks on which the same was done have
+    /// the same files to the byte.
+    pub fn count_salts(&self) {
+        self.state().counted_salts = Some(0);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -321,6 +330,16 @@ impl Disk for FaultyDisk {
             disk: self.clone(),
             path: path.to_owned(),
         }))
+    }
+
+    fn new_salt(&self) -> u64 {
+        match &mut self.state().counted_salts {
+            Some(salt) => {
+                *salt += 1;
+                *salt
+            }
+            None => random_salt(),
+        }
     }
 
     fn free_bytes(&self) -> Result<u64, DiskError> {

@@ -35,6 +35,8 @@ pub(super) struct State {
     pub(super) files: BTreeMap<u64, FileImage>,
     pub(super) locks: BTreeSet<String>,
     pub(super) faults: Faults,
+    /// The salt before the next one, if they are counted.
+    pub(super) counted_salts: Option<u64>,
     /// Number of operations that changed or synced something.
     pub(super) operations: u64,
     /// Number of operations of any kind.

@@ -53,20 +53,21 @@ use crate::{
     entry::{self, Entry, NUMBER_BYTES, Position, ValueVisitor, key_of, number_of},
     node::WholeNodes,
 };
-use cambium_disk::{BLOCK_BYTES, whole_blocks};
+use cambium_disk::whole_blocks;
 use cambium_primitives::{BlockNumber, DecodeError, Reader, put_varint};
+use cambium_runs::{PAGE_BYTES, TrailerFormat, page_sum};
 use std::ops::RangeInclusive;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Size of a page, in bytes: what a device reads at least.
-pub(crate) const PAGE_BYTES: usize = BLOCK_BYTES;
 /// Size of a waypoint: a block's number and hash.
 pub(crate) const WAYPOINT_BYTES: usize = 40;
 const PAGE_HEAD_BYTES: usize = 11;
 /// Least size of an entry: two lengths of the key's parts, the block, and the value's length.
 const ENTRY_BYTES_MIN: usize = 4;
-const MAGIC: &[u8; 8] = b"CamHist\n";
 pub(crate) const FORMAT: u32 = 3;
+const TRAILER: TrailerFormat<12> = TrailerFormat {
+    magic: b"CamHist\n",
+    format: FORMAT,
+};
 
 /// What a run's trailer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,11 +88,7 @@ pub(crate) struct Trailer {
 
 impl Trailer {
     pub(crate) fn encode(&self) -> [u8; PAGE_BYTES] {
-        let mut out = Vec::with_capacity(PAGE_BYTES);
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(&WholeNodes::to_number(self.nodes).to_le_bytes());
-        for number in [
+        let numbers = [
             self.identity,
             *self.blocks.start(),
             *self.blocks.end(),
@@ -104,43 +101,35 @@ impl Trailer {
             self.waypoints,
             self.waypoints_sum,
             self.keys,
-        ] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
-        let mut block = [0; PAGE_BYTES];
-        block[..out.len()].copy_from_slice(&out);
-        block
+        ];
+        TRAILER.encode(WholeNodes::to_number(self.nodes), numbers)
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let sum = xxh3_64(reader.clone().take(112)?);
-        let is_run = reader.take(8)? == MAGIC;
-        let format = reader.u32()?;
-        let nodes = WholeNodes::from_number(reader.u32()?);
-        let mut number = || reader.u64();
-        let trailer = Self {
-            identity: number()?,
-            nodes,
-            blocks: number()?..=number()?,
-            entries: number()?,
-            pages: number()?,
-            fences_bytes: number()?,
-            fences_sum: number()?,
-            filter_bytes: number()?,
-            filter_sum: number()?,
-            waypoints: number()?,
-            waypoints_sum: number()?,
-            keys: number()?,
-        };
-        if !is_run || reader.u64()? != sum {
-            return Err(reader.error("the checksum of a run's trailer does not match"));
-        }
-        if format != FORMAT {
-            return Err(reader.error("a run in another format"));
-        }
-        Ok(trailer)
+        let (nodes, numbers) = TRAILER.decode(bytes)?;
+        let [identity, first, last, entries, pages, rest @ ..] = numbers;
+        let [
+            fences_bytes,
+            fences_sum,
+            filter_bytes,
+            filter_sum,
+            rest @ ..,
+        ] = rest;
+        let [waypoints, waypoints_sum, keys] = rest;
+        Ok(Self {
+            identity,
+            nodes: WholeNodes::from_number(nodes),
+            blocks: first..=last,
+            entries,
+            pages,
+            fences_bytes,
+            fences_sum,
+            filter_bytes,
+            filter_sum,
+            waypoints,
+            waypoints_sum,
+            keys,
+        })
     }
 
     /// Length of the whole file, in bytes. `None` if there is no such length.
@@ -180,11 +169,6 @@ impl Trailer {
     pub(crate) const fn waypoints_at(&self) -> u64 {
         self.filter_at() + whole_blocks(self.filter_bytes)
     }
-}
-
-/// Seed of a page's checksum.
-const fn page_seed(identity: u64, page: u64) -> u64 {
-    identity ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A page that is being filled.
@@ -245,7 +229,7 @@ impl PageBuilder {
         self.bytes.resize(PAGE_BYTES, 0);
         self.bytes[8..10].copy_from_slice(&self.count.to_le_bytes());
         self.bytes[10] = goes_on.into();
-        let sum = xxh3_64_with_seed(&self.bytes[8..], page_seed(identity, page));
+        let sum = page_sum(&self.bytes[8..], identity, page);
         self.bytes[..8].copy_from_slice(&sum.to_le_bytes());
         out.extend_from_slice(&self.bytes);
         *self = Self::new(self.first_block);
@@ -271,7 +255,7 @@ impl<'a> Page<'a> {
     /// Checks page `page` of the run that `trailer` describes.
     pub(crate) fn open(bytes: &'a [u8], trailer: &Trailer, page: u64) -> Result<Self, DecodeError> {
         let sum = Reader::new(bytes).u64()?;
-        if xxh3_64_with_seed(&bytes[8..], page_seed(trailer.identity, page)) != sum {
+        if page_sum(&bytes[8..], trailer.identity, page) != sum {
             return Err(Reader::new(bytes).error("the checksum of a page does not match"));
         }
         Self::of_checked(bytes, trailer)

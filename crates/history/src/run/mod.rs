@@ -6,5 +6,4 @@ mod pages;
 pub(crate) mod writer;
 pub(crate) mod reader;
 
-pub(crate) use format::PAGE_BYTES;
 pub(crate) use pages::{PageReads, PagesAhead, Place};

@@ -1,7 +1,7 @@
 //! Pages that were read: those that many look-ups need are kept in a cache.
 
-use super::format::PAGE_BYTES;
 use cambium_disk::Disk;
+use cambium_runs::PAGE_BYTES;
 use quick_cache::{Weighter, sync::Cache};
 use std::{
     collections::BTreeMap,

@@ -2,7 +2,7 @@
 
 use super::{
     fences::Fences,
-    format::{EndOfPage, PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
+    format::{EndOfPage, Page, Trailer, WAYPOINT_BYTES},
     pages::{PageReads, PagesAhead, ReadPage},
 };
 use crate::{
@@ -11,20 +11,17 @@ use crate::{
     node::WholeNodes,
 };
 use alloy_primitives::B256;
-use cambium_disk::{Access, DiskFile};
+use cambium_disk::DiskFile;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError};
-use cambium_store::KeyFilter;
+use cambium_runs::{FileReader, KeyFilter, PAGE_BYTES};
 use std::{
     ops::{ControlFlow, RangeInclusive},
     sync::Arc,
 };
-use xxhash_rust::xxh3::xxh3_64;
 
 /// A run in a file. It never changes.
 pub(crate) struct RunFile {
-    file: Arc<dyn DiskFile>,
-    /// The file's path for messages.
-    path: String,
+    file: FileReader,
     trailer: Trailer,
     fences: Fences,
     filter: Option<KeyFilter>,
@@ -51,35 +48,26 @@ impl RunFile {
         filter_bytes_max: u64,
         buffer_bytes: usize,
     ) -> Result<Self, HistoryError> {
-        let disk = &reads.disk;
-        let path = disk.display_path(name);
-        let missing = || HistoryError::Missing { file: path.clone() };
-        let file = match disk.open_with(name, Access::Direct) {
-            Err(error) if error.is_not_found() => return Err(missing()),
-            file => file?,
-        };
-        let len = file.len()?;
-        let at = len
-            .checked_sub(PAGE_BYTES as u64)
-            .filter(|at| at.is_multiple_of(PAGE_BYTES as u64))
-            .ok_or_else(|| damaged(&path, len, "the end of the run is missing"))?;
-        let mut block = vec![0; PAGE_BYTES];
-        file.read_at(&mut block, at)?;
-        let trailer = Trailer::decode(&block).map_err(|error| decode_error(&path, at, &error))?;
+        let file = FileReader::open(&*reads.disk, name)?;
+        let len = file.file_bytes();
+        let is_whole = len.is_multiple_of(PAGE_BYTES as u64);
+        let block = if is_whole { file.last_block()? } else { None };
+        let (at, block) =
+            block.ok_or_else(|| file.damaged(len, "the end of the run is missing"))?;
+        let trailer = Trailer::decode(&block).map_err(|error| file.undecodable(at, &error))?;
         if trailer.identity != identity {
-            return Err(missing());
+            return Err(file.missing().into());
         }
         if trailer.file_bytes() != Some(len) || trailer.pages == 0 {
             let what = "the run's length is not what its trailer says";
-            return Err(damaged(&path, at, what));
+            return Err(file.damaged(at, what).into());
         }
         if !trailer.is_possible() {
             let what = "the trailer tells of blocks or entries that a run can't have";
-            return Err(damaged(&path, at, what));
+            return Err(file.damaged(at, what).into());
         }
         let mut run = Self {
             file,
-            path,
             trailer,
             fences: Fences::default(),
             filter: None,
@@ -96,20 +84,16 @@ impl RunFile {
         let trailer = &self.trailer;
         let at = trailer.fences_at();
         let fences = self.section(at, trailer.fences_bytes, trailer.fences_sum)?;
-        let fences =
-            Fences::decode(&fences).map_err(|error| decode_error(&self.path, at, &error))?;
+        let fences = Fences::decode(&fences).map_err(|error| self.file.undecodable(at, &error))?;
         if fences.pages() as u64 != trailer.pages {
-            return Err(damaged(
-                &self.path,
-                at,
-                "there is not a fence for each page",
-            ));
+            let what = "there is not a fence for each page";
+            return Err(self.file.damaged(at, what).into());
         }
         if (1..=filter_bytes_max).contains(&trailer.filter_bytes) {
             let at = trailer.filter_at();
             let filter = self.section(at, trailer.filter_bytes, trailer.filter_sum)?;
             let filter = KeyFilter::from_bytes(filter)
-                .ok_or_else(|| damaged(&self.path, at, "a filter is not of whole blocks"))?;
+                .ok_or_else(|| self.file.damaged(at, "a filter is not of whole blocks"))?;
             self.filter = Some(filter);
         }
         self.fences = fences;
@@ -120,12 +104,9 @@ impl RunFile {
 
     /// Reads a part of the file, which is no longer than the file.
     fn section(&self, at: u64, len: u64, sum: u64) -> Result<Vec<u8>, HistoryError> {
-        let mut bytes = vec![0; len as usize];
-        self.file.read_at(&mut bytes, at)?;
-        match xxh3_64(&bytes) == sum {
-            true => Ok(bytes),
-            false => Err(damaged(&self.path, at, "a checksum does not match")),
-        }
+        Ok(self
+            .file
+            .section(at, len, sum, "a checksum does not match")?)
     }
 
     /// The blocks whose changes it has.
@@ -144,7 +125,7 @@ impl RunFile {
     }
 
     pub(crate) fn file(&self) -> &(dyn DiskFile + 'static) {
-        &*self.file
+        self.file.file()
     }
 
     pub(crate) fn reads(&self) -> &Arc<PageReads> {
@@ -153,7 +134,7 @@ impl RunFile {
 
     /// The file's path for messages.
     pub(crate) fn path(&self) -> &str {
-        &self.path
+        self.file.path()
     }
 
     /// Some of its blocks, in their order.
@@ -224,12 +205,12 @@ impl RunFile {
             return Ok(page);
         }
         let mut bytes = vec![0; count * PAGE_BYTES];
-        self.file.read_at(&mut bytes, number * PAGE_BYTES as u64)?;
+        self.file.read(&mut bytes, number * PAGE_BYTES as u64)?;
         self.reads.count_batch(1);
         more.add_all(place, &bytes);
         more.find(place).ok_or_else(|| {
             let at = number * PAGE_BYTES as u64;
-            damaged(&self.path, at, "there is no such page")
+            self.file.damaged(at, "there is no such page").into()
         })
     }
 
@@ -248,7 +229,8 @@ impl RunFile {
             self.reads.keep((self.identity(), number), page);
             look(opened)
         });
-        outcome.map_err(|error| decode_error(&self.path, number * PAGE_BYTES as u64, &error))
+        let at = number * PAGE_BYTES as u64;
+        Ok(outcome.map_err(|error| self.file.undecodable(at, &error))?)
     }
 
     /// The value that a key had before its first change in block `from` or later. Reads at most one
@@ -392,8 +374,7 @@ impl FileCursor {
         if self.pages.is_empty() {
             let count = run.cursor_pages.min(run.trailer.pages - page);
             self.pages.resize(count as usize * PAGE_BYTES, 0);
-            run.file
-                .read_at(&mut self.pages, page * PAGE_BYTES as u64)?;
+            run.file.read(&mut self.pages, page * PAGE_BYTES as u64)?;
         }
         let bytes = &self.pages[..PAGE_BYTES];
         let decoded = Page::open(bytes, &run.trailer, page).and_then(|mut page| {
@@ -408,7 +389,8 @@ impl FileCursor {
             }
             Ok(())
         });
-        decoded.map_err(|error| decode_error(&run.path, page * PAGE_BYTES as u64, &error))?;
+        let at = page * PAGE_BYTES as u64;
+        decoded.map_err(|error| run.file.undecodable(at, &error))?;
         self.pages.drain(..PAGE_BYTES);
         self.next_page += 1;
         Ok(())
@@ -427,7 +409,7 @@ pub(crate) fn check(run: &Arc<RunFile>) -> Result<(), HistoryError> {
         let number = entry::number_of(entry.position);
         if entry.position <= &last[..] || !run.blocks().contains(&number) {
             let at = (cursor.next_page - 1) * PAGE_BYTES as u64;
-            return Err(damaged(&run.path, at, "an entry is out of order"));
+            return Err(run.file.damaged(at, "an entry is out of order").into());
         }
         last.clear();
         last.extend_from_slice(entry.position);
@@ -436,22 +418,9 @@ pub(crate) fn check(run: &Arc<RunFile>) -> Result<(), HistoryError> {
     }
     match entries == run.entries() {
         true => Ok(()),
-        false => Err(damaged(
-            &run.path,
-            0,
-            "the number of entries is not what the trailer says",
-        )),
+        false => {
+            let what = "the number of entries is not what the trailer says";
+            Err(run.file.damaged(0, what).into())
+        }
     }
-}
-
-fn damaged(path: &str, offset: u64, what: &str) -> HistoryError {
-    HistoryError::Damaged {
-        file: path.to_owned(),
-        offset,
-        what: what.to_owned(),
-    }
-}
-
-fn decode_error(path: &str, at: u64, error: &DecodeError) -> HistoryError {
-    damaged(path, at + error.offset as u64, error.what)
 }

@@ -2,16 +2,16 @@
 
 use super::{
     fences::Fences,
-    format::{PAGE_BYTES, PageBuilder, REPEATED_BYTES_MAX, Trailer, WAYPOINT_BYTES},
+    format::{PageBuilder, REPEATED_BYTES_MAX, Trailer, WAYPOINT_BYTES},
 };
 use crate::{
     HistoryError,
     entry::{Entry, is_value, key_of},
     node::WholeNodes,
 };
-use cambium_disk::{Access, Disk, DiskFile, whole_blocks};
+use cambium_disk::{Disk, WritePace};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_store::{KeyFilter, WritePace};
+use cambium_runs::{FileWriter, KeyFilter};
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,21 +27,15 @@ pub(crate) struct RunContent {
 
 /// Writes a run from entries in their order.
 pub(crate) struct RunWriter {
-    file: Arc<dyn DiskFile>,
+    file: FileWriter,
     identity: u64,
     nodes: Option<WholeNodes>,
     blocks: RangeInclusive<BlockNumber>,
     page: PageBuilder,
     entries: u64,
     keys: u64,
-    pages: u64,
     fences: Fences,
     filter: Option<KeyFilter>,
-    /// Whole blocks that are not written yet.
-    buffer: Vec<u8>,
-    buffer_bytes: usize,
-    pace: Arc<WritePace>,
-    written: u64,
 }
 
 impl RunWriter {
@@ -61,20 +55,15 @@ impl RunWriter {
             has_filter,
         } = content;
         Ok(Self {
-            file: disk.create_with(name, Access::Direct)?,
+            file: FileWriter::create(disk, name, buffer_bytes, pace)?,
             identity,
             nodes,
             page: PageBuilder::new(*blocks.start()),
             blocks,
             entries: 0,
             keys: 0,
-            pages: 0,
             fences: Fences::default(),
             filter: has_filter.then(|| KeyFilter::new(keys)),
-            buffer: Vec::with_capacity(buffer_bytes + PAGE_BYTES),
-            buffer_bytes,
-            pace,
-            written: 0,
         })
     }
 
@@ -105,37 +94,13 @@ impl RunWriter {
     }
 
     fn end_page(&mut self, goes_on: bool) -> Result<(), HistoryError> {
-        let (identity, page) = (self.identity, self.pages);
-        self.page.finish(identity, page, goes_on, &mut self.buffer);
-        self.pages += 1;
-        self.flush_if_full()
-    }
-
-    /// Adds a section, filled up to whole blocks.
-    fn write(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
-        for piece in bytes.chunks(whole_blocks(self.buffer_bytes as u64) as usize) {
-            self.buffer.extend_from_slice(piece);
-            // Only the last piece is not of whole blocks.
-            let whole = whole_blocks(self.buffer.len() as u64) as usize;
-            self.buffer.resize(whole, 0);
-            self.flush_if_full()?;
-        }
-        Ok(())
-    }
-
-    fn flush_if_full(&mut self) -> Result<(), HistoryError> {
-        match self.buffer.len() >= self.buffer_bytes {
-            true => self.flush(),
-            false => Ok(()),
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), HistoryError> {
-        let Self { file, buffer, .. } = &*self;
-        let at = self.written;
-        self.pace.write(|| file.write_at(buffer, at))?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+        let Self {
+            file,
+            page,
+            identity,
+            ..
+        } = self;
+        file.page(|number, out| page.finish(*identity, number, goes_on, out))?;
         Ok(())
     }
 
@@ -156,7 +121,7 @@ impl RunWriter {
             nodes: self.nodes,
             blocks: self.blocks.clone(),
             entries: self.entries,
-            pages: self.pages,
+            pages: self.file.pages(),
             fences_bytes: fences.len() as u64,
             fences_sum: xxh3_64(&fences),
             filter_bytes: filter.len() as u64,
@@ -165,12 +130,11 @@ impl RunWriter {
             waypoints_sum: xxh3_64(&ids),
             keys: self.keys,
         };
-        self.write(&fences)?;
-        self.write(filter)?;
-        self.write(&ids)?;
-        self.write(&trailer.encode())?;
-        self.flush()?;
-        debug_assert_eq!(Some(self.written), trailer.file_bytes());
-        Ok(self.file.sync()?)
+        self.file.section(&fences)?;
+        self.file.section(filter)?;
+        self.file.section(&ids)?;
+        let written = self.file.finish(&trailer.encode())?;
+        debug_assert_eq!(Some(written), trailer.file_bytes());
+        Ok(())
     }
 }

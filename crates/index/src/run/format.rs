@@ -32,17 +32,17 @@
 //! 112     8       xxh3-64 of all before
 //! ```
 
-use super::page::PAGE_BYTES;
 use crate::entry::{BLOCK_MAX, Entry, Kind};
 use cambium_disk::whole_blocks;
 use cambium_primitives::{BlockNumber, DecodeError, Reader};
+use cambium_runs::{PAGE_BYTES, TrailerFormat};
 use std::ops::RangeInclusive;
-use xxhash_rust::xxh3::xxh3_64;
 
-const MAGIC: &[u8; 8] = b"CamIndx\n";
 pub(crate) const FORMAT: u32 = 1;
-/// Size of the trailer without what fills it up, and its checksum.
-const SUMMED_BYTES: usize = 112;
+const TRAILER: TrailerFormat<12> = TrailerFormat {
+    magic: b"CamIndx\n",
+    format: FORMAT,
+};
 /// Size of a fence.
 const FENCE_BYTES: usize = 12;
 
@@ -69,11 +69,7 @@ pub(crate) struct Trailer {
 
 impl Trailer {
     pub(crate) fn encode(&self) -> [u8; PAGE_BYTES] {
-        let mut out = Vec::with_capacity(SUMMED_BYTES + 8);
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        for number in [
+        let numbers = [
             self.identity,
             *self.blocks.start(),
             *self.blocks.end(),
@@ -86,49 +82,40 @@ impl Trailer {
             self.filter_sum,
             self.extents_bytes,
             self.extents_sum,
-        ] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
-        let mut block = [0; PAGE_BYTES];
-        block[..out.len()].copy_from_slice(&out);
-        block
+        ];
+        TRAILER.encode(0, numbers)
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let sum = xxh3_64(reader.clone().take(SUMMED_BYTES)?);
-        let is_run = reader.take(8)? == MAGIC;
-        let format = reader.u32()?;
-        reader.take(4)?;
-        let mut number = || reader.u64();
-        let trailer = Self {
-            identity: number()?,
-            blocks: number()?..=number()?,
-            hashes: Section {
-                entries: number()?,
-                pages: number()?,
-            },
+        let (_, [identity, first, last, numbers @ ..]) = TRAILER.decode(bytes)?;
+        let [entries, pages, log_entries, log_pages, sums @ ..] = numbers;
+        let [
+            fences_sum,
+            filter_bytes,
+            filter_sum,
+            extents_bytes,
+            extents_sum,
+        ] = sums;
+        if first > last || last > BLOCK_MAX {
+            return Err(DecodeError {
+                what: "a run of no blocks",
+                offset: TrailerFormat::<12>::BYTES,
+            });
+        }
+        Ok(Self {
+            identity,
+            blocks: first..=last,
+            hashes: Section { entries, pages },
             logs: Section {
-                entries: number()?,
-                pages: number()?,
+                entries: log_entries,
+                pages: log_pages,
             },
-            fences_sum: number()?,
-            filter_bytes: number()?,
-            filter_sum: number()?,
-            extents_bytes: number()?,
-            extents_sum: number()?,
-        };
-        if !is_run || reader.u64()? != sum {
-            return Err(reader.error("the checksum of a run's trailer does not match"));
-        }
-        if format != FORMAT {
-            return Err(reader.error("a run in another format"));
-        }
-        if trailer.blocks.is_empty() || *trailer.blocks.end() > BLOCK_MAX {
-            return Err(reader.error("a run of no blocks"));
-        }
-        Ok(trailer)
+            fences_sum,
+            filter_bytes,
+            filter_sum,
+            extents_bytes,
+            extents_sum,
+        })
     }
 
     /// Number of all pages. Saturates: no file is as long.
@@ -269,7 +256,7 @@ mod tests {
     fn trailers_survive_and_every_changed_byte_is_found() {
         let bytes = sample().encode();
         assert_eq!(Trailer::decode(&bytes), Ok(sample()));
-        for at in 0..SUMMED_BYTES + 8 {
+        for at in 0..TrailerFormat::<12>::BYTES {
             let mut bytes = bytes;
             bytes[at] ^= 1;
             assert!(Trailer::decode(&bytes).is_err(), "byte {at}");

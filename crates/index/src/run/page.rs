@@ -12,19 +12,12 @@
 //! ```
 
 use crate::entry::Entry;
-use cambium_disk::BLOCK_BYTES;
 use cambium_primitives::{DecodeError, Reader, put_varint};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use cambium_runs::{PAGE_BYTES, page_sum};
 
-/// Size of a page, in bytes: what a device reads at least.
-pub(crate) const PAGE_BYTES: usize = BLOCK_BYTES;
 const HEAD_BYTES: usize = 10;
 /// Largest size of an encoded entry.
 const ENTRY_BYTES_MAX: usize = 10 + 5 + 5;
-
-const fn seed(identity: u64, page: u64) -> u64 {
-    identity ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
 
 /// A page that is being filled.
 pub(crate) struct PageBuilder {
@@ -85,7 +78,7 @@ impl PageBuilder {
     pub(crate) fn finish(&mut self, identity: u64, page: u64, out: &mut Vec<u8>) {
         self.bytes[8..HEAD_BYTES].copy_from_slice(&self.count.to_le_bytes());
         self.bytes.resize(PAGE_BYTES, 0);
-        let sum = xxh3_64_with_seed(&self.bytes[8..], seed(identity, page));
+        let sum = page_sum(&self.bytes[8..], identity, page);
         self.bytes[..8].copy_from_slice(&sum.to_le_bytes());
         out.extend_from_slice(&self.bytes);
         self.bytes.clear();
@@ -109,7 +102,7 @@ pub(crate) fn decode_page(
     out.clear();
     let mut reader = Reader::new(bytes);
     let sum = reader.u64()?;
-    if xxh3_64_with_seed(&bytes[8..], seed(identity, page)) != sum {
+    if page_sum(&bytes[8..], identity, page) != sum {
         return Err(reader.error("the checksum of a page does not match"));
     }
     let count = usize::from(reader.u16()?);

@@ -2,7 +2,7 @@
 
 use super::{
     format::{Fences, Trailer},
-    page::{PAGE_BYTES, decode_page},
+    page::decode_page,
 };
 use crate::{
     IndexError,
@@ -10,21 +10,18 @@ use crate::{
     entry::{Entry, Kind},
     extents::Extents,
 };
-use cambium_disk::{Access, Disk, DiskFile};
-use cambium_primitives::{BlockNumber, DecodeError, Reader};
-use cambium_store::KeyFilter;
+use cambium_disk::Disk;
+use cambium_primitives::{BlockNumber, Reader};
+use cambium_runs::{FileReader, KeyFilter, PAGE_BYTES};
 use parking_lot::RwLock;
 use std::{ops::RangeInclusive, sync::Arc};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Pages that a cursor reads at once, after its first.
 const CURSOR_PAGES_MAX: u64 = 64;
 
 /// A run in a file. It never changes.
 pub(crate) struct RunFile {
-    file: Arc<dyn DiskFile>,
-    /// The file's path for messages.
-    path: String,
+    file: FileReader,
     trailer: Trailer,
     fences: [Fences; 2],
     /// In memory as far as there is room: see `Keeper::place_filters`.
@@ -43,71 +40,44 @@ impl RunFile {
         identity: u64,
         counters: &Arc<Counters>,
     ) -> Result<Self, IndexError> {
-        let path = disk.display_path(name);
-        let missing = || IndexError::Missing { file: path.clone() };
-        let file = match disk.open_with(name, Access::Direct) {
-            Err(error) if error.is_not_found() => return Err(missing()),
-            file => file?,
-        };
-        let damaged = |offset: u64, what: &str| IndexError::Damaged {
-            file: path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        let len = file.len()?;
-        let Some(trailer_at) = len.checked_sub(PAGE_BYTES as u64) else {
-            return Err(damaged(0, "it is too short to be a run"));
-        };
-        let mut block = vec![0; PAGE_BYTES];
-        file.read_at(&mut block, trailer_at)?;
-        let trailer = Trailer::decode(&block)
-            .map_err(|error| damaged(trailer_at + error.offset as u64, error.what))?;
-        if trailer.file_bytes() != len {
-            return Err(damaged(trailer_at, "the file has another length"));
+        let file = FileReader::open(disk, name)?;
+        let block = file.last_block()?;
+        let (trailer_at, block) =
+            block.ok_or_else(|| file.damaged(0, "it is too short to be a run"))?;
+        let trailer =
+            Trailer::decode(&block).map_err(|error| file.undecodable(trailer_at, &error))?;
+        if trailer.file_bytes() != file.file_bytes() {
+            let what = "the file has another length";
+            return Err(file.damaged(trailer_at, what).into());
         }
         if trailer.identity != identity {
-            return Err(missing());
+            return Err(file.missing().into());
         }
-        let read = |offset: u64, len: u64, sum: u64, what: &str| {
-            let mut bytes = vec![0; len as usize];
-            file.read_at(&mut bytes, offset)?;
-            match xxh3_64(&bytes) == sum {
-                true => Ok(bytes),
-                false => Err(damaged(offset, what)),
-            }
-        };
-        let at = |offset: u64| {
-            move |error: DecodeError| damaged(offset + error.offset as u64, error.what)
-        };
         let fences_at = trailer.fences_at();
-        let bytes = read(
-            fences_at,
-            trailer.fences_bytes(),
-            trailer.fences_sum,
-            "the checksum of the fences does not match",
-        )?;
+        let what = "the checksum of the fences does not match";
+        let (len, sum) = (trailer.fences_bytes(), trailer.fences_sum);
+        let bytes = file.section(fences_at, len, sum, what)?;
         let mut reader = Reader::new(&bytes);
-        let mut fences = |pages| Fences::read(&mut reader, pages).map_err(at(fences_at));
+        let mut fences = |pages| {
+            let fences = Fences::read(&mut reader, pages);
+            fences.map_err(|error| file.undecodable(fences_at, &error))
+        };
         let fences = [fences(trailer.hashes.pages)?, fences(trailer.logs.pages)?];
-        let bytes = read(
-            trailer.extents_at(),
-            trailer.extents_bytes,
-            trailer.extents_sum,
-            "the checksum of the extents does not match",
-        )?;
-        let extents = Extents::decode(&bytes).map_err(at(trailer.extents_at()))?;
+        let extents_at = trailer.extents_at();
+        let what = "the checksum of the extents does not match";
+        let (len, sum) = (trailer.extents_bytes, trailer.extents_sum);
+        let bytes = file.section(extents_at, len, sum, what)?;
+        let extents =
+            Extents::decode(&bytes).map_err(|error| file.undecodable(extents_at, &error))?;
         let blocks = trailer.blocks.end() - trailer.blocks.start() + 1;
         if extents.blocks() != blocks {
-            return Err(damaged(
-                trailer.extents_at(),
-                "it has another number of blocks",
-            ));
+            let what = "it has another number of blocks";
+            return Err(file.damaged(extents_at, what).into());
         }
         let fences_bytes: u64 = fences.iter().map(Fences::memory_bytes).sum();
         let memory_bytes = extents.memory_bytes() + fences_bytes;
         Ok(Self {
             file,
-            path,
             trailer,
             fences,
             filter: RwLock::default(),
@@ -127,7 +97,7 @@ impl RunFile {
 
     /// The file's path for messages.
     pub(crate) fn path(&self) -> &str {
-        &self.path
+        self.file.path()
     }
 
     /// Number of entries of a kind.
@@ -180,21 +150,11 @@ impl RunFile {
         if len == 0 {
             return Ok(None);
         }
-        let offset = self.trailer.filter_at();
-        let damaged = |what: &str| IndexError::Damaged {
-            file: self.path.clone(),
-            offset,
-            what: what.to_owned(),
-        };
-        let mut bytes = vec![0; len as usize];
-        self.file.read_at(&mut bytes, offset)?;
-        if xxh3_64(&bytes) != self.trailer.filter_sum {
-            return Err(damaged("the checksum of the filter does not match"));
-        }
-        let filter = KeyFilter::from_bytes(bytes);
-        filter
-            .map(Some)
-            .ok_or_else(|| damaged("its filter is none"))
+        let (at, sum) = (self.trailer.filter_at(), self.trailer.filter_sum);
+        let what = "the checksum of the filter does not match";
+        let filter = KeyFilter::from_bytes(self.file.section(at, len, sum, what)?);
+        let filter = filter.ok_or_else(|| self.file.damaged(at, "its filter is none"))?;
+        Ok(Some(filter))
     }
 
     /// Frees the filter's memory.
@@ -302,7 +262,7 @@ impl Cursor {
             }
             self.bytes.resize(pages as usize * PAGE_BYTES, 0);
             let offset = (first + self.next) * PAGE_BYTES as u64;
-            self.run.file.read_at(&mut self.bytes, offset)?;
+            self.run.file.read(&mut self.bytes, offset)?;
             self.run.counters.count_index_read();
             self.used = 0;
             self.at_once = (self.at_once * 4).min(CURSOR_PAGES_MAX);
@@ -311,13 +271,9 @@ impl Cursor {
         let bytes = &self.bytes[self.used..self.used + PAGE_BYTES];
         let first_block = *self.run.trailer.blocks.start() as u32;
         let identity = self.run.trailer.identity;
-        decode_page(bytes, identity, page, first_block, &mut self.entries).map_err(|error| {
-            IndexError::Damaged {
-                file: self.run.path.clone(),
-                offset: page * PAGE_BYTES as u64 + error.offset as u64,
-                what: error.what.to_owned(),
-            }
-        })?;
+        let decoded = decode_page(bytes, identity, page, first_block, &mut self.entries);
+        let at = page * PAGE_BYTES as u64;
+        decoded.map_err(|error| self.run.file.undecodable(at, &error))?;
         self.used += PAGE_BYTES;
         self.next += 1;
         Ok(())

@@ -2,16 +2,16 @@
 
 use super::{
     format::{Fences, Section, Trailer},
-    page::{PAGE_BYTES, PageBuilder},
+    page::PageBuilder,
 };
 use crate::{
     IndexError,
     entry::{Entry, Kind},
     extents::Extents,
 };
-use cambium_disk::{Access, Disk, DiskFile, whole_blocks};
+use cambium_disk::{Disk, WritePace};
 use cambium_primitives::BlockNumber;
-use cambium_store::{KeyFilter, WritePace};
+use cambium_runs::{FileWriter, KeyFilter};
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,20 +20,15 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// Writes a run from entries in their order: those of hashes, then those of logs.
 pub(crate) struct RunWriter {
-    file: Arc<dyn DiskFile>,
+    file: FileWriter,
     identity: u64,
     blocks: RangeInclusive<BlockNumber>,
     page: PageBuilder,
     /// The last key of the page before, in this section.
     key_before: Option<u64>,
-    pages: u64,
     sections: [Section; 2],
     fences: [Fences; 2],
     filter: Option<KeyFilter>,
-    /// Whole blocks that are not written yet.
-    buffer: Vec<u8>,
-    written: u64,
-    pace: Arc<WritePace>,
 }
 
 impl RunWriter {
@@ -47,19 +42,15 @@ impl RunWriter {
         pace: Arc<WritePace>,
     ) -> Result<Self, IndexError> {
         Ok(Self {
-            file: disk.create_with(name, Access::Direct)?,
+            file: FileWriter::create(disk, name, BUFFER_BYTES, pace)?,
             identity,
             // Numbers of indexed blocks have 32 bits.
             page: PageBuilder::new(*blocks.start() as u32),
             blocks,
             key_before: None,
-            pages: 0,
             sections: Default::default(),
             fences: Default::default(),
             filter: filter_keys.map(KeyFilter::new),
-            buffer: Vec::with_capacity(BUFFER_BYTES + PAGE_BYTES),
-            written: 0,
-            pace,
         })
     }
 
@@ -97,37 +88,13 @@ impl RunWriter {
     }
 
     fn end_page(&mut self) -> Result<(), IndexError> {
-        self.page
-            .finish(self.identity, self.pages, &mut self.buffer);
-        self.pages += 1;
-        self.flush_if_full()
-    }
-
-    /// Adds a part, filled up to whole blocks.
-    fn write(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
-        for piece in bytes.chunks(BUFFER_BYTES) {
-            self.buffer.extend_from_slice(piece);
-            // Only the last piece is not of whole blocks.
-            let whole = whole_blocks(self.buffer.len() as u64) as usize;
-            self.buffer.resize(whole, 0);
-            self.flush_if_full()?;
-        }
-        Ok(())
-    }
-
-    fn flush_if_full(&mut self) -> Result<(), IndexError> {
-        match self.buffer.len() >= BUFFER_BYTES {
-            true => self.flush(),
-            false => Ok(()),
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), IndexError> {
-        let (file, buffer, at) = (&self.file, &self.buffer, self.written);
-        self.pace.write(|| file.write_at(buffer, at))?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
+        let Self {
+            file,
+            page,
+            identity,
+            ..
+        } = self;
+        Ok(file.page(|number, out| page.finish(*identity, number, out))?)
     }
 
     /// Makes the file durable; its name is, once the directory is synced. Returns the file's length.
@@ -150,13 +117,11 @@ impl RunWriter {
             extents_bytes: extents.len() as u64,
             extents_sum: xxh3_64(&extents),
         };
-        self.write(&fences)?;
-        self.write(filter)?;
-        self.write(&extents)?;
-        self.write(&trailer.encode())?;
-        self.flush()?;
-        debug_assert_eq!(self.written, trailer.file_bytes());
-        self.file.sync()?;
-        Ok(self.written)
+        self.file.section(&fences)?;
+        self.file.section(filter)?;
+        self.file.section(&extents)?;
+        let written = self.file.finish(&trailer.encode())?;
+        debug_assert_eq!(written, trailer.file_bytes());
+        Ok(written)
     }
 }

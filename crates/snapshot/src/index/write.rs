@@ -8,9 +8,9 @@ use super::{
     shard::{PartRef, Shard, copy},
 };
 use crate::base::error::StateError;
-use cambium_disk::Disk;
+use cambium_disk::{Disk, WritePace};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, put_varint};
-use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, WritePace, put_piece};
+use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, put_piece};
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;

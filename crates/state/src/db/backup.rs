@@ -5,10 +5,10 @@ use crate::{
     log::{access::ReadAccess, log_state::LogState},
     options::Options,
 };
-use cambium_disk::{Disk, DiskError};
+use cambium_disk::{BackupSizes, Disk, DiskError};
 use cambium_primitives::BlockId;
 use cambium_snapshot::{StateError, checkpoint::read_meta};
-use cambium_store::{BackupSizes, BackupSource, Checkpoint, StoreError, copy_files};
+use cambium_store::{BackupSource, Checkpoint, StoreError, copy_files};
 use std::sync::Arc;
 
 /// Attempts to copy, if a checkpoint is removed before it was copied.

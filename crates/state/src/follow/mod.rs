@@ -18,6 +18,7 @@
 //! says how far one may fall behind, and [`Db::keep_log_above`] keeps more.
 
 mod stale;
+pub(crate) mod derived;
 
 use crate::{
     db::handle::{CommittedBlock, Db},

@@ -2,7 +2,7 @@
 
 use crate::{
     engine::parts::Engine,
-    view::{batch::LayeredKey, state::View},
+    view::{read::LayeredKey, state::View},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::Account;

@@ -1,39 +1,14 @@
-//! Reads of single keys and of batches. The pages that a batch needs are read from the device
-//! together.
+//! Reads of batches. The pages that a batch needs are read from the device together.
 //!
 //! A batch is read in chunks of keys. Values in the layers, in the value cache and in cached pages
 //! are found first. The pages for the rest are read in one batch, in the order of their places on
 //! disk, each once.
 
-use crate::view::state::View;
+use crate::view::{read::LayeredKey, state::View};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, EntryValue};
-use cambium_snapshot::{CHUNK_KEYS, EntryKey, Key, PARALLEL_KEYS_MIN, StateError, pool};
+use cambium_snapshot::{CHUNK_KEYS, EntryKey, PARALLEL_KEYS_MIN, StateError, pool};
 use rayon::prelude::*;
-
-/// A key of the state, whose value may be in a layer above the snapshot.
-pub(crate) trait LayeredKey: Key {
-    /// The value in the layers above the snapshot; `None` if only the snapshot can have it.
-    fn above(&self, view: &View) -> Option<Self::Value>;
-}
-
-impl LayeredKey for B256 {
-    fn above(&self, view: &View) -> Option<Self::Value> {
-        view.account_above(self)
-    }
-}
-
-impl LayeredKey for EntryKey {
-    fn above(&self, view: &View) -> Option<Self::Value> {
-        view.entry_above(&self.0)
-    }
-}
-
-impl LayeredKey for (B256, B256) {
-    fn above(&self, view: &View) -> Option<Self::Value> {
-        view.slot_above(&self.0, &self.1)
-    }
-}
 
 /// Whether a batch read uses the value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,19 +61,6 @@ impl View {
         self.read_all(accounts, ValueCacheUse::Bypass)?;
         self.read_all(slots, ValueCacheUse::Bypass)?;
         Ok(())
-    }
-
-    /// Reads one key.
-    pub(crate) fn read<K: LayeredKey>(&self, key: &K) -> Result<K::Value, StateError> {
-        let counters = &self.inner.store.counters;
-        counters.reads.add(1);
-        match key.above(self) {
-            Some(value) => {
-                counters.overlay_hits.add(1);
-                Ok(value)
-            }
-            None => self.base.snapshot.read(key, self.pin.as_deref()),
-        }
     }
 
     /// Reads many keys. The result is in the order of `keys`.

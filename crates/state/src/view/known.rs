@@ -3,15 +3,9 @@
 //! Where the tries of roots have the leaves that a session reads, reverts are made from these. Under
 //! `layered` no trie has them, and reading them twice took two thirds of the time that a root takes.
 
-use crate::{
-    options::LeafKind,
-    view::{
-        batch::{LayeredKey, ValueCacheUse},
-        state::{Touched, View, entry_reverts},
-    },
-};
+use crate::view::{batch::ValueCacheUse, read::LayeredKey, state::View};
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, Changes, EntryValue};
+use cambium_primitives::{Account, EntryValue};
 use cambium_snapshot::{EntryKey, StateError};
 use std::collections::HashMap;
 
@@ -95,22 +89,5 @@ impl KnownValues {
 
     fn len(&self) -> usize {
         self.accounts.len() + self.slots.len() + self.entries.len()
-    }
-}
-
-impl View {
-    /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
-    pub(crate) fn reverts_of(
-        &self,
-        changes: &Changes,
-        known: &KnownValues,
-    ) -> Result<Changes, StateError> {
-        let touched = Touched::by(changes);
-        if self.inner.options.leaves == LeafKind::Entries {
-            let values = known.read(self, &touched.entries())?;
-            return Ok(entry_reverts(changes, values));
-        }
-        let accounts = known.read(self, &touched.accounts)?;
-        self.reverts_from(changes, accounts, known.read(self, &touched.slots)?)
     }
 }

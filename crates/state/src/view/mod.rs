@@ -2,6 +2,7 @@
 
 mod merged;
 pub(crate) mod state;
+mod read;
 pub(crate) mod batch;
 pub(crate) mod known;
 mod in_order;

@@ -7,11 +7,8 @@ use crate::{
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{
-    Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue, Path,
-};
-use cambium_snapshot::{EntryKey, PagePin, StateError};
-use cambium_trie::TrieError;
+use cambium_primitives::{Account, BlockId, BlockNumber};
+use cambium_snapshot::{PagePin, StateError};
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -46,54 +43,6 @@ impl View {
     /// files and memory that nothing else needs.
     pub fn is_on_newest_base(&self) -> bool {
         Arc::ptr_eq(&self.base, &self.inner.layers.current.read().base)
-    }
-
-    /// Reads the account at keccak(address); `None` if it doesn't exist.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Store`] if the disk fails, and an error that names the file if a page or a part of
-    /// the index is damaged.
-    pub fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
-        self.read(path)
-    }
-
-    /// Reads the slot at keccak(slot) of the account at keccak(address); zero if it is not set.
-    ///
-    /// # Errors
-    ///
-    /// As [`View::account`].
-    pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
-        self.read(&(*account, *slot))
-    }
-
-    /// The account in the layers above the snapshot: `None` if none of them wrote it, and
-    /// `Some(None)` if it was deleted.
-    pub(crate) fn account_above(&self, path: &B256) -> Option<Option<Account>> {
-        self.overlay
-            .account(path, &self.layer.ancestors)
-            .or_else(|| {
-                let middle = self.base.intermediate.as_ref()?;
-                middle.overlay.account(path, &middle.ancestors)
-            })
-    }
-
-    /// The value of an entry in the layers above the snapshot, as [`View::account_above`].
-    pub(crate) fn entry_above(&self, key: &B256) -> Option<Option<EntryValue>> {
-        self.overlay.entry(key, &self.layer.ancestors).or_else(|| {
-            let middle = self.base.intermediate.as_ref()?;
-            middle.overlay.entry(key, &middle.ancestors)
-        })
-    }
-
-    /// The slot in the layers above the snapshot; `None` if none of them wrote it.
-    pub(crate) fn slot_above(&self, account: &B256, slot: &B256) -> Option<U256> {
-        self.overlay
-            .slot(account, slot, &self.layer.ancestors)
-            .or_else(|| {
-                let middle = self.base.intermediate.as_ref()?;
-                middle.overlay.slot(account, slot, &middle.ancestors)
-            })
     }
 
     /// Reads all non-zero slots of an account, by keccak(slot). The result can be large;
@@ -175,133 +124,12 @@ impl View {
         self.inner.ancestor_hash(&self.layer, number)
     }
 
-    /// Rejects `changes` that set slots of accounts which they do not create and which do not exist
-    /// in this state after the changes `before`.
-    pub(crate) fn check_owners(
-        &self,
-        before: &Changes,
-        changes: &Changes,
-    ) -> Result<(), StateError> {
-        let is_set = |change: &&AccountDiff| {
-            let keeps = matches!(change.account, AccountUpdate::Keep);
-            keeps && change.slots.iter().any(|(_, value)| !value.is_zero())
-        };
-        let mut unknown = Vec::new();
-        for change in changes.accounts().iter().filter(is_set) {
-            let path = change.path;
-            match before.account(&path).map(|before| &before.account) {
-                Some(AccountUpdate::Put(_) | AccountUpdate::Entry(_)) => {}
-                Some(AccountUpdate::Delete) => return Err(no_account(path)),
-                Some(AccountUpdate::Keep) | None => unknown.push(path),
-            }
-        }
-        let there = self.accounts(&unknown)?;
-        match unknown
-            .iter()
-            .zip(there)
-            .find(|(_, account)| account.is_none())
-        {
-            Some((path, _)) => Err(no_account(*path)),
-            None => Ok(()),
-        }
-    }
-
     /// Fails with [`StateError::UnknownBlock`] if the view's block was dropped. A later block with
     /// the same hash is another one.
     pub(crate) fn check_alive(&self) -> Result<(), StateError> {
         match self.layer.is_dropped() {
             true => Err(StateError::UnknownBlock(self.layer.block.hash)),
             false => Ok(()),
-        }
-    }
-
-    /// Does the same as [`View::reverts_of`], from the values of the accounts and slots in
-    /// [`Touched`].
-    pub(crate) fn reverts_from(
-        &self,
-        changes: &Changes,
-        accounts: Vec<Option<Account>>,
-        slots: Vec<U256>,
-    ) -> Result<Changes, StateError> {
-        let mut values = slots.into_iter();
-        let revert = |(change, account): (&AccountDiff, Option<Account>)| {
-            let path = change.path;
-            let mut slots = Vec::with_capacity(if change.wipe { 0 } else { change.slots.len() });
-            if !change.wipe {
-                let paths = change.slots.iter().map(|(slot, _)| *slot);
-                slots.extend(paths.zip(values.by_ref()));
-            }
-            let Some(account) = account else {
-                return Ok(AccountDiff {
-                    path,
-                    account: AccountUpdate::Delete,
-                    wipe: true,
-                    slots: Vec::new(),
-                });
-            };
-            if change.wipe {
-                // Restores the exact storage: wipes slots that were set since, then sets all old
-                // ones.
-                slots = self.slots(&path)?;
-            }
-            let account = match change.account {
-                AccountUpdate::Keep => AccountUpdate::Keep,
-                AccountUpdate::Put(_) | AccountUpdate::Entry(_) | AccountUpdate::Delete => {
-                    AccountUpdate::Put(account)
-                }
-            };
-            Ok(AccountDiff {
-                path,
-                account,
-                wipe: change.wipe,
-                slots,
-            })
-        };
-        let reverts = changes.accounts().iter().zip(accounts).map(revert);
-        Ok(Changes::new(reverts.collect::<Result<_, StateError>>()?))
-    }
-}
-
-/// The changes that undo `changes` of entries, from the values that these had before.
-pub(crate) fn entry_reverts(changes: &Changes, before: Vec<Option<EntryValue>>) -> Changes {
-    let reverts = changes.accounts().iter().zip(before);
-    let reverts = reverts.map(|(change, before)| AccountDiff {
-        path: change.path,
-        wipe: before.is_none(),
-        account: before.map_or(AccountUpdate::Delete, AccountUpdate::Entry),
-        slots: Vec::new(),
-    });
-    Changes::new(reverts.collect())
-}
-
-/// The error for slots of an account that doesn't exist.
-fn no_account(path: B256) -> StateError {
-    let path = Path::account(&path);
-    StateError::BadChanges(TrieError::NoAccount { path })
-}
-
-/// The accounts and slots that changes touch, in their order. Wiped storage is not listed by slot,
-/// since it is read as a whole.
-pub(crate) struct Touched {
-    pub(crate) accounts: Vec<B256>,
-    pub(crate) slots: Vec<(B256, B256)>,
-}
-
-impl Touched {
-    /// The keys of entries, if that is what changes touch.
-    pub(crate) fn entries(&self) -> Vec<EntryKey> {
-        self.accounts.iter().copied().map(EntryKey).collect()
-    }
-
-    /// The accounts and slots that `changes` touch.
-    pub(crate) fn by(changes: &Changes) -> Self {
-        let changes = changes.accounts();
-        let kept = changes.iter().filter(|change| !change.wipe);
-        Self {
-            accounts: changes.iter().map(|change| change.path).collect(),
-            slots: kept
-                .flat_map(|change| change.slots.iter().map(|(slot, _)| (change.path, *slot)))
-                .collect(),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The write path: sessions, roots, sealing, commits, moves of the head, and merges into pages.
+//! The write path: reverts, sessions, roots, sealing, commits, moves of the head, and merges into pages.
 
+pub(crate) mod reverts;
 pub(crate) mod merge;
 pub(crate) mod catch_up;
 pub(crate) mod pacing;

@@ -6,10 +6,8 @@ use crate::{
     options::LeafKind,
     tries::delta::LockedDelta,
     values::check_lengths,
-    view::{
-        known::KnownValues,
-        state::{Touched, View, entry_reverts},
-    },
+    view::{known::KnownValues, state::View},
+    write::reverts::{Touched, entry_reverts},
 };
 use alloy_primitives::B256;
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes};

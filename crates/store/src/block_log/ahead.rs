@@ -7,8 +7,8 @@ use super::{
     format::{DIR, TEMPORARY, name_of},
     log::BlockLog,
 };
-use crate::{LogPosition, StoreError, WritePace, files::remove_if_exists, pace::PIECE_BYTES};
-use cambium_disk::{Access, BLOCK_BYTES, DiskError};
+use crate::{LogPosition, StoreError, files::remove_if_exists};
+use cambium_disk::{Access, BLOCK_BYTES, DiskError, WritePace};
 use std::sync::atomic::Ordering;
 
 /// Logs with less content than this get no preallocated file.
@@ -68,7 +68,7 @@ impl BlockLog {
         let max = u64::from(self.options.file_bytes_max);
         let bytes = max + SPARE_BYTES.min(max);
         let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
-        let zeros = vec![0; PIECE_BYTES.min(bytes as usize)];
+        let zeros = vec![0; WritePace::PIECE_BYTES.min(bytes as usize)];
         let mut at = 0;
         while at < bytes {
             let len = zeros.len().min((bytes - at) as usize);

@@ -3,11 +3,11 @@
 
 use super::{log::BlockLog, tests::SMALL};
 use crate::{
-    LogPosition, WritePace,
+    LogPosition,
     modelled::{YieldingDisk, run},
     sync::Mutex,
 };
-use cambium_disk::FaultyDisk;
+use cambium_disk::{FaultyDisk, WritePace};
 use shuttle::thread;
 use std::sync::Arc;
 

@@ -12,11 +12,10 @@ use super::{
 };
 use crate::{
     LogPosition, StoreError,
-    files::copy_range,
     log_position::HEADER_BYTES,
     record::{FRAME_BYTES, Found, put_record},
 };
-use cambium_disk::{Disk, DiskFile};
+use cambium_disk::{Disk, DiskFile, copy_range};
 
 /// Largest part of a damaged range that one gap record covers, in bytes. The payload limit is 1
 /// GiB.

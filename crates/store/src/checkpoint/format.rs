@@ -1,6 +1,7 @@
 //! Format of a checkpoint file, and the identity of a checkpoint and its base.
 
-use crate::{StoreError, pace::PIECE_BYTES};
+use crate::StoreError;
+use cambium_disk::WritePace;
 use cambium_primitives::{DecodeError, Reader};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -33,7 +34,7 @@ pub(super) const BASE_SECTION: &str = "on";
 pub(super) const BASE_SECTION_BYTES: u64 = 16;
 
 /// Bytes that are written past the page cache at a time, and verified at a time.
-pub(super) const FLUSH_BYTES: usize = PIECE_BYTES;
+pub(super) const FLUSH_BYTES: usize = WritePace::PIECE_BYTES;
 
 /// Identity of a checkpoint and of those on which it is based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

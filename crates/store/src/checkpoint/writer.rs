@@ -9,8 +9,8 @@ use super::{
     pieces::SectionReader,
     reader::Checkpoint,
 };
-use crate::{StoreError, WritePace};
-use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
+use crate::StoreError;
+use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile, WritePace};
 use std::{fmt, sync::Arc, thread, time::Duration};
 use xxhash_rust::xxh3::Xxh3;
 

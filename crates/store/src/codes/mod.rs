@@ -16,12 +16,12 @@ pub(crate) use format::NAME;
 
 use crate::{
     StoreError,
-    files::{copy_range, open_if_exists, remove_if_exists},
+    files::{open_if_exists, remove_if_exists},
     poison::Poison,
     record::{FRAME_BYTES, Found, KEY_BYTES, RecordFile, encode_key, put_record},
 };
 use alloy_primitives::B256;
-use cambium_disk::{Disk, DiskFile};
+use cambium_disk::{Disk, DiskFile, copy_range};
 use format::{FILLER, FILLER_BYTES_MAX, FILLER_BYTES_MIN, HEADER_BYTES, KIND, corrupt, header};
 use parking_lot::{Mutex, RwLock};
 use scan::Scan;

@@ -34,7 +34,7 @@
 //! A segment is removed when nothing refers to it any more. Its number in addresses is reused. The
 //! sequence number in its file name is not.
 //!
-//! [`WritePace`]: crate::WritePace
+//! [`WritePace`]: cambium_disk::WritePace
 
 mod addr;
 mod segment;

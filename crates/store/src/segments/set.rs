@@ -7,12 +7,11 @@ use super::{
     tail::Tail,
 };
 use crate::{
-    PAGE_BYTES_MAX, StoreError, WritePace,
-    pace::PIECE_BYTES,
+    PAGE_BYTES_MAX, StoreError,
     poison::Poison,
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock},
 };
-use cambium_disk::Disk;
+use cambium_disk::{Disk, WritePace};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, atomic::Ordering},
@@ -349,7 +348,7 @@ impl Segments {
         while !rest.is_empty() {
             let are_many = self.reading.load(Ordering::Relaxed) >= READS_IN_FLIGHT_MANY;
             let len = match self.pace.is_gentle() && !are_many {
-                true => rest.len().min(PIECE_BYTES),
+                true => rest.len().min(WritePace::PIECE_BYTES),
                 false => rest.len(),
             };
             let (piece, later) = rest.split_at(len);

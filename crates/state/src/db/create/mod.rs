@@ -19,7 +19,7 @@ use cambium_primitives::{Account, EntryValue, StoredValue};
 use cambium_snapshot::{
     Counters, IndexWriter, LeafBuckets, LoadProgress, PartCache, RootLoader, StateError,
 };
-use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError};
+use cambium_store::{Codes, DataDirLock, Segments, StoreError};
 use std::sync::Arc;
 
 /// Collects the accounts of a database's first block, in any order, and builds its state.
@@ -63,7 +63,7 @@ impl Loader {
         let lock = held::lock(&*disk)?;
         refuse_database(&disk)?;
         remove_unfinished(&*disk).map_err(StoreError::from)?;
-        let salt = Manifest::new_salt();
+        let salt = disk.new_salt();
         let values = match options.leaves {
             LeafKind::Accounts => None,
             LeafKind::Entries => {

@@ -136,10 +136,13 @@ impl BaseMove {
         self.to
     }
 
-    /// The blocks that stay recent, and the orphans that may become recent.
+    /// The blocks that stay recent, and the orphans that may become recent, in the order of the log: a
+    /// checkpoint is the same whenever it is made.
     pub(crate) fn recent(&self) -> Vec<RecentBlock> {
         let orphans = self.orphans.iter().copied();
-        self.recent.values().copied().chain(orphans).collect()
+        let mut recent: Vec<_> = self.recent.values().copied().chain(orphans).collect();
+        recent.sort_unstable_by_key(|block| block.position);
+        recent
     }
 }
 

@@ -1,8 +1,7 @@
 //! Preallocated files.
 
 use super::{SMALL, filled, kind, open, payload, record, records};
-use crate::WritePace;
-use cambium_disk::{Disk, FaultyDisk};
+use cambium_disk::{Disk, FaultyDisk, WritePace};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]

@@ -14,45 +14,6 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Divisor of a memory budget: what one follower gets.
-const FOLLOWER_DIVISOR: u64 = 16;
-/// Least and largest memory of a follower, in bytes. With the least, files are small and look-ups have no
-/// filters.
-const FOLLOWER_BYTES_MIN: u64 = 64 << 10;
-const FOLLOWER_BYTES_MAX: u64 = 256 << 20;
-
-/// Memory in bytes for a history, an index or preimages that follow a database, where all together have a
-/// budget of `memory_bytes`. It is never 0. The caller subtracts it from the database's memory.
-pub fn follower_bytes(memory_bytes: u64) -> u64 {
-    (memory_bytes / FOLLOWER_DIVISOR).clamp(FOLLOWER_BYTES_MIN, FOLLOWER_BYTES_MAX)
-}
-
-/// Who follows a chain with one history or one index, and whether the block log is kept for it: while anybody
-/// follows, and after one that ended before everything was in files, until another one finishes.
-#[derive(Debug, Default)]
-pub struct Followers {
-    count: usize,
-    is_owed: bool,
-}
-
-impl Followers {
-    /// Counts one more.
-    pub fn start(&mut self) {
-        self.count += 1;
-    }
-
-    /// Counts one less. `is_finished` says that everything up to the head is in files.
-    pub fn end(&mut self, is_finished: bool) {
-        self.count -= 1;
-        self.is_owed = !is_finished;
-    }
-
-    /// Whether the block log is to keep what is not in files.
-    pub const fn need_log(&self) -> bool {
-        self.count > 0 || self.is_owed
-    }
-}
-
 /// Tells the threads of a [`Background`] that they are to end.
 #[derive(Default)]
 pub struct EndSignal {

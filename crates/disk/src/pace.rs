@@ -1,15 +1,12 @@
 //! Throttling of background writes.
 
-use crate::sync::AtomicBool;
-use cambium_disk::DiskError;
+use crate::DiskError;
 use std::{
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-/// Size of one throttled write in bytes.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Minimum duration of one throttled write, which limits the rate to 128 MiB/s.
 const PIECE_TIME: Duration = Duration::from_millis(2);
 
@@ -24,12 +21,16 @@ pub struct WritePace {
 }
 
 impl WritePace {
+    /// Size of one throttled write in bytes.
+    pub const PIECE_BYTES: usize = 256 << 10;
+
     /// Turns throttling on or off. It is off initially.
     pub fn set_gentle(&self, is_gentle: bool) {
         self.is_gentle.store(is_gentle, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_gentle(&self) -> bool {
+    /// Returns whether throttling is on.
+    pub fn is_gentle(&self) -> bool {
         self.is_gentle.load(Ordering::Relaxed)
     }
 
