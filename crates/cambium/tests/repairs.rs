@@ -2,8 +2,9 @@
 
 use crate::support;
 use crate::support::{Fixture, Run, copy_dir, number};
+use cambium::{Chain, Options, StdDisk};
 use serde_json::Value;
-use std::{fs, os::unix::fs::FileExt, path::Path};
+use std::{ffi::OsStr, fs, os::unix::fs::FileExt, path::Path, sync::Arc};
 
 fn repair(db: &Path, option: &str) -> Run {
     let mut args = vec!["db", "repair", "--json", "-d", db.to_str().unwrap()];
@@ -35,9 +36,11 @@ fn flip_record(db: &Path, number: u64) {
     log.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
-fn snapshot(db: &Path) -> u64 {
-    let stats = cambium!("db", "stats", "--json", "-d", db).done().json();
-    number(&stats["snapshot_number"])
+/// Merges all blocks, so that the snapshot is the head, and the block index has all of them.
+fn merge(db: &Path) {
+    let disk = Arc::new(StdDisk::new(db));
+    let (chain, _) = Chain::open(disk, Options::default()).unwrap();
+    chain.db().flush(0).unwrap();
 }
 
 /// Repairs a database until nothing is damaged, and returns the last report.
@@ -60,10 +63,10 @@ fn a_database_that_can_not_follow_its_head_down_opens_where_it_was() {
     let fixture = Fixture::generate(300, 60, 20);
     let whole = fixture.path("whole");
     fixture.import_new(&whole, "--memory 1M").done();
-    let snapshot = snapshot(&whole);
-    let to = snapshot - 5;
+    merge(&whole);
+    let to = 55;
     cambium!("unwind", "--to", to.to_string(), "-d", &whole).done();
-    for lost in to - 1..=snapshot {
+    for lost in to - 1..=60 {
         let db = fixture.path("db");
         copy_dir(&whole, &db);
         flip_record(&db, lost);
@@ -109,6 +112,7 @@ fn a_lost_record_is_told_when_the_block_index_is_lost_as_well() {
     let fixture = Fixture::generate(100, 200, 2);
     let db = fixture.db();
     fixture.import_new(&db, "--memory 1M").done();
+    merge(&db);
     flip_record(&db, 15);
     let lost = repair_fully(&db)["lost_history"].clone();
     fs::remove_file(db.join("blocks.idx")).unwrap();
@@ -130,6 +134,7 @@ fn indexes_and_histories_go_on_without_a_lost_record() {
         let db = fixture.db();
         let options = format!("--memory 1M --index --history {mode}");
         fixture.import_new(&db, &options).done();
+        merge(&db);
         let get = |block: &str| cambium!("get", address, "--block", block, "-d", &db, "--json");
         let before = get("30").done().json();
         flip_record(&db, lost);
@@ -173,19 +178,22 @@ fn indexes_and_histories_go_on_without_a_lost_record() {
 #[test]
 fn followers_go_on_above_a_lost_head() {
     let fixture = Fixture::generate(200, 80, 10);
-    let (whole, rest) = (fixture.path("whole"), fixture.path("rest.rlp"));
+    let (whole, first) = (fixture.path("whole"), fixture.path("first.rlp"));
+    let (genesis, rest) = (fixture.genesis(), fixture.path("rest.rlp"));
     fixture.import_new(&whole, "").done();
+    cambium!("export", &first, "1", "60", "-d", &whole).done();
+    cambium!("export", &rest, "60", "80", "-d", &whole).done();
     for mode in ["archive", "flat"] {
         let db = fixture.path(mode);
-        let options = format!("--memory 1M --index --history {mode}");
-        fixture.import_new(&db, &options).done();
-        let head = snapshot(&db).to_string();
-        cambium!("unwind", "--to", &head, "-d", &db).done();
-        flip_record(&db, head.parse().unwrap());
+        cambium!("init", "--genesis", &genesis, "-d", &db).done();
+        let options = ["import", "--index", "--history", mode];
+        let places = ["-d".as_ref(), db.as_os_str(), first.as_os_str()];
+        support::cambium(options.map(OsStr::new).into_iter().chain(places)).done();
+        merge(&db);
+        flip_record(&db, 60);
         let report = repair_fully(&db);
         assert_eq!(report["head_lost"], true, "{report}");
         assert_eq!(report["import_from"], report["head_number"]);
-        cambium!("export", "--force", &rest, head, "80", "-d", &whole).done();
         cambium!("import", "-d", &db, &rest).done();
         let checked = cambium!("db", "check", "--history", "--json", "-d", &db).done();
         assert_eq!(
@@ -216,6 +224,7 @@ fn a_layered_database_that_can_not_go_on_says_so() {
     )
     .done();
     cambium!("import", "--memory", "1M", "-d", &whole, fixture.chain()).done();
+    merge(&whole);
     for (lost, is_needed) in [(20, false), (52, true)] {
         let db = fixture.path("db");
         copy_dir(&whole, &db);

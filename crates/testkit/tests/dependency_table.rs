@@ -211,13 +211,17 @@ fn every_file_of_tests_is_run() {
             let name = path.file_stem().and_then(OsStr::to_str).expect("a name");
             match path.extension() {
                 Some(_) => declared += &fs::read_to_string(&path).expect("a suite"),
+                None if path.join("main.rs").exists() => {}
                 None if !path.join("mod.rs").exists() => continue,
                 None => {}
             }
             names.insert(name.to_owned());
         }
         for name in names {
-            let is_program = manifest.contains(&format!("path = \"tests/{name}.rs\""));
+            let paths = [format!("tests/{name}.rs"), format!("tests/{name}/main.rs")];
+            let is_program = paths
+                .iter()
+                .any(|path| manifest.contains(&format!("path = \"{path}\"")));
             let is_module = declared.lines().any(|line| line == format!("mod {name};"));
             assert!(is_program || is_module, "{name} of {folder:?} is never run");
         }

@@ -11,6 +11,7 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_snapshot::{PagePin, StateError, pinned_bytes_max};
+use cambium_store::StoreError;
 use std::sync::Arc;
 
 /// A canonical block, with its changes.
@@ -286,10 +287,12 @@ impl Db {
                 Err(error) if error.has_left_log() => break,
                 entry => entry?,
             };
-            if let Some(entry) = entry
-                && !journal.log.has_record(entry.position)?
-            {
-                break;
+            let has_record = entry.map(|entry| journal.log.has_record(entry.position));
+            match has_record.transpose() {
+                Ok(Some(true) | None) => {}
+                // It has left the log meanwhile.
+                Ok(Some(false)) | Err(StoreError::NotKept { .. }) => break,
+                Err(error) => return Err(error.into()),
             }
             number -= 1;
         }

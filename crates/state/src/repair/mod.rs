@@ -165,7 +165,9 @@ impl Repair<'_> {
 
 /// Whether nothing tells that the blocks which the newest gap may have had were added again: no block follows it.
 fn is_end_lost(log: &BlockLog, gaps: &[(LogPosition, u32)]) -> Result<bool, StateError> {
-    let Some((newest, _)) = gaps.iter().max() else {
+    // Older files may be there still, and their blocks are not kept.
+    let newest = gaps.iter().max().filter(|(at, _)| *at >= log.start());
+    let Some((newest, _)) = newest else {
         return Ok(false);
     };
     for record in log.scan_heads(*newest, 0) {
