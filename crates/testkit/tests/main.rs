@@ -20,7 +20,6 @@ mod every_operation;
 mod executors;
 mod facade;
 mod following;
-mod fuzz_targets;
 mod genesis_roots;
 mod history;
 mod hostile_directories;
