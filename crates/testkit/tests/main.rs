@@ -35,7 +35,6 @@ mod module_order;
 mod promises;
 mod promises_after_errors;
 mod promises_blocks;
-mod promises_limits;
 mod promises_lost_blocks;
 mod promises_records;
 mod promises_repairs;
