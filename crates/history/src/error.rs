@@ -101,7 +101,7 @@ pub enum HistoryError {
     /// The block log no longer has the blocks that follow the history's newest.
     #[error(
         "the history ends at block {upto}, and the block log does not have the next one any more \
-         ({cause}). Remove the folder `history` to begin again at the head"
+         ({cause}): remove the folder `history` to begin again at the head"
     )]
     Gap {
         /// The newest block of the history.
