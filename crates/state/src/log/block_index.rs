@@ -243,7 +243,7 @@ impl<'a> IndexRebuild<'a> {
             let Some((head, position)) = self.remembered.get(&next.hash) else {
                 // Its record was lost, or it is too far back: the entries below it stay. Its child knows its hash.
                 if let (None, Some((_, above))) = (entry, new.last()) {
-                    new.push((next, before(*above)));
+                    new.push((next, lost_below(*above)));
                 }
                 break next.number;
             };
@@ -268,10 +268,15 @@ impl<'a> IndexRebuild<'a> {
     }
 }
 
-/// A position at which no record begins, before the one at `position`.
-const fn before(position: LogPosition) -> LogPosition {
+/// A position for a record that the log has lost, before that of its child: records begin at multiples of 8.
+const fn lost_below(above: LogPosition) -> LogPosition {
     LogPosition {
-        offset: position.offset.saturating_sub(8),
-        ..position
+        offset: above.offset.saturating_sub(4),
+        ..above
     }
+}
+
+/// Whether an entry has a position that [`IndexRebuild`] gives to blocks whose records are lost.
+pub(crate) const fn is_lost_below(position: LogPosition) -> bool {
+    position.offset % 8 != 0
 }

@@ -5,7 +5,7 @@ use super::report::Repair;
 use crate::{
     db::open::{FoundState, find_state},
     log::{
-        block_index::{complete_index, note_of, rebuild_index},
+        block_index::{complete_index, is_lost_below, note_of, rebuild_index},
         log_state::{Meta, ReadCheckpoint},
         records::{BlockRecord, KIND_BLOCK},
     },
@@ -96,9 +96,11 @@ impl Repair<'_> {
         gaps: &[(LogPosition, u32)],
     ) -> Result<(), StateError> {
         let is_lost = |position: LogPosition| {
-            gaps.iter().any(|(from, end)| {
+            let mut gaps = gaps.iter();
+            let is_in_gap = gaps.any(|(from, end)| {
                 position.file == from.file && (from.offset..*end).contains(&position.offset)
-            })
+            });
+            is_in_gap || is_lost_below(position)
         };
         let mut lost: Vec<RangeInclusive<BlockNumber>> = Vec::new();
         let lowest = genesis.number.max(meta.log.kept.lowest);
