@@ -278,5 +278,5 @@ const fn lost_below(above: LogPosition) -> LogPosition {
 
 /// Whether an entry has a position that [`IndexRebuild`] gives to blocks whose records are lost.
 pub(crate) const fn is_lost_below(position: LogPosition) -> bool {
-    position.offset % 8 != 0
+    !position.offset.is_multiple_of(8)
 }
