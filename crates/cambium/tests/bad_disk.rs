@@ -362,7 +362,7 @@ fn a_flipped_bit_in_any_file_is_found_or_does_no_harm() {
     let good = import(&fixture.db()).done().json();
     assert!(good["counters"]["merges"].as_u64().unwrap() > 1);
     let files = files_of(&fixture.db());
-    let flips = if support::is_long() { 200 } else { 10 };
+    let flips = if cambium_seeds::is_long() { 200 } else { 10 };
     let (mut found, mut harmless, mut recovered, mut lost) = (0, 0, 0, 0);
     for (file, len) in &files {
         // Preallocated logs end in zeros, which are nobody's: flips go to what is written.

@@ -11,7 +11,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Fixture, is_long, program, say};
+use cambium_seeds::is_long;
+use support::{Fixture, program, say};
 
 /// Xorshift: a random enough row of moments.
 struct Moments(u64);

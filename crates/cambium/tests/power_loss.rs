@@ -30,7 +30,8 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Fixture, is_long, say};
+use cambium_seeds::is_long;
+use support::{Fixture, say};
 use tempfile::TempDir;
 
 const BLOCKS: u64 = 90;

@@ -243,7 +243,7 @@ fn after_any_loss_of_power_the_log_has_what_is_not_in_files() {
     let workload = workload.unwrap();
     let blocks = blocks(&workload);
     let (mut losses, mut trimmed) = (0, 0);
-    for seed in 0..10 {
+    for seed in cambium_seeds::seeds!(0..10) {
         let mut disk = FaultyDisk::new(seed);
         let chain = init(&disk, &workload, with_preimages(small()));
         chain.close().unwrap();

@@ -15,7 +15,7 @@ fn disk(seed: u64) -> FaultyDisk {
 
 #[test]
 fn what_was_synced_survives_every_crash() {
-    for seed in 0..200 {
+    for seed in cambium_seeds::seeds!(0..200) {
         let disk = disk(seed).crash().crash();
         assert_eq!(disk.contents("f").unwrap(), [1; 2_000]);
     }
@@ -24,7 +24,7 @@ fn what_was_synced_survives_every_crash() {
 #[test]
 fn an_unsynced_write_is_kept_lost_or_torn_and_nothing_else_changes() {
     let mut outcomes = BTreeSet::new();
-    for seed in 0..300 {
+    for seed in cambium_seeds::seeds!(0..300) {
         let disk = disk(seed);
         disk.open("f").unwrap().write_at(&[2; 600], 1_000).unwrap();
         let found = disk.crash().contents("f").unwrap();
@@ -45,7 +45,7 @@ fn an_unsynced_write_is_kept_lost_or_torn_and_nothing_else_changes() {
 #[test]
 fn unsynced_writes_survive_independently_of_their_order() {
     let mut outcomes = BTreeSet::new();
-    for seed in 0..300 {
+    for seed in cambium_seeds::seeds!(0..300) {
         let disk = disk(seed);
         let file = disk.open("f").unwrap();
         file.write_at(&[2], 0).unwrap();
@@ -67,7 +67,7 @@ fn unsynced_writes_survive_independently_of_their_order() {
 #[test]
 fn a_name_survives_for_certain_only_if_its_directory_was_synced() {
     let mut outcomes = BTreeSet::new();
-    for seed in 0..100 {
+    for seed in cambium_seeds::seeds!(0..100) {
         let disk = disk(seed);
         disk.create("new").unwrap().sync().unwrap();
         disk.rename("f", "g").unwrap();
@@ -171,7 +171,7 @@ fn a_flipped_bit_stays_flipped() {
 fn an_unsynced_hole_is_there_or_not_block_by_block_and_nothing_else_changes() {
     let (block, len) = (BLOCK_BYTES as u64, 6 * BLOCK_BYTES);
     let mut outcomes = BTreeSet::new();
-    for seed in 0..200 {
+    for seed in cambium_seeds::seeds!(0..200) {
         let disk = FaultyDisk::new(seed);
         let file = disk.create("f").unwrap();
         file.write_at(&vec![1; len], 0).unwrap();
@@ -260,7 +260,7 @@ fn reads_of_a_batch_and_direct_files_have_the_same_accidents() {
 fn a_queue_loses_no_read_whatever_their_order_and_errors() {
     const READS: u64 = 60;
     let (mut orders, mut empty_polls) = (BTreeSet::new(), 0);
-    for seed in 0..200 {
+    for seed in cambium_seeds::seeds!(0..200) {
         let disk = disk(seed);
         let file = disk.open("f").unwrap();
         disk.flip_bit("f", 7, 3);
@@ -390,7 +390,7 @@ fn a_lost_write_is_seen_through_the_cache_until_the_next_start_alone() {
 #[test]
 fn a_misdirected_write_is_in_another_block_or_nowhere() {
     let mut outcomes = BTreeSet::new();
-    for seed in 0..60 {
+    for seed in cambium_seeds::seeds!(0..60) {
         let disk = FaultyDisk::new(seed);
         let file = disk.create("f").unwrap();
         file.write_at(&vec![1; 4 * BLOCK_BYTES], 0).unwrap();

@@ -1,8 +1,9 @@
 //! Stores under `layered`: what a commit's witness proves and what it claims, old commits, long values,
 //! and options.
 
+use cambium_seeds::Random;
 use crate::support::{
-    Rng, all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,
+    all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
@@ -22,8 +23,8 @@ fn layered(interval: u64) -> KvOptions {
 }
 
 /// Writes of a commit, a few of them long.
-fn writes(rng: &mut Rng) -> Vec<(B256, Option<Bytes>)> {
-    let write = |rng: &mut Rng| {
+fn writes(rng: &mut Random) -> Vec<(B256, Option<Bytes>)> {
+    let write = |rng: &mut Random| {
         let len = [0, 8, 40, 600, 3000][rng.below(5) as usize];
         let value = match rng.below(4) {
             0 => None,
@@ -64,7 +65,7 @@ fn write(store: &Store, entries: &mut Entries, writes: Vec<(B256, Option<Bytes>)
 fn a_follower_with_the_first_root_alone_gets_every_root_and_knows_which_snapshots_are_claimed() {
     for interval in [1, 2, 4] {
         let store = store_with(layered(interval));
-        let (mut rng, mut states) = (Rng(interval), vec![Entries::new()]);
+        let (mut rng, mut states) = (Random::new(interval), vec![Entries::new()]);
         let trusted = NonZeroU64::new(interval).unwrap();
         let (mut root, mut claims) = (store.root().unwrap(), 0);
         for number in 1..=24 {
@@ -121,7 +122,7 @@ fn old_commits_are_proved_against_their_own_roots() {
         ..layered(4)
     };
     let store = Store::create(disk, options).unwrap();
-    let (mut rng, mut entries) = (Rng(5), Entries::new());
+    let (mut rng, mut entries) = (Random::new(5), Entries::new());
     let mut states = vec![Entries::new()];
     for number in 1..=30 {
         write(&store, &mut entries, writes(&mut rng));
@@ -168,7 +169,7 @@ fn the_oldest_commit_that_is_kept_is_proved_though_its_snapshot_is_not_kept() {
         ..layered(4)
     };
     let store = Store::create(disk, options).unwrap();
-    let (mut rng, mut states) = (Rng(6), vec![Entries::new()]);
+    let (mut rng, mut states) = (Random::new(6), vec![Entries::new()]);
     let mut proofs = 0;
     for _ in 0..200 {
         let mut entries = states[states.len() - 1].clone();
@@ -224,7 +225,7 @@ fn roots_are_the_same_whatever_files_and_memory_a_store_has() {
     let disk = Arc::new(FaultyDisk::new(8));
     let mut one = Store::create(disk.clone(), tiny).unwrap();
     let other = store_with(large);
-    let mut rng = Rng(9);
+    let mut rng = Random::new(9);
     let (mut entries, mut same) = (Entries::new(), Entries::new());
     for round in 0..1500 {
         let mut writes = vec![(

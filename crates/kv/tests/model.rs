@@ -2,7 +2,8 @@
 //! prepared commits, roll-backs, merges, reopening and losses of power. Roots are those of tries that
 //! are built from scratch.
 
-use crate::support::{Rng, all, all_options, open, options_of, root_after, tiny_files};
+use cambium_seeds::Random;
+use crate::support::{all, all_options, open, options_of, root_after, tiny_files};
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{Commit, Commitment, KvError, KvOptions, Prepared, Store, Transaction};
@@ -11,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 type Entries = BTreeMap<B256, Bytes>;
 
 /// Keys of which many share long prefixes.
-fn key(rng: &mut Rng) -> B256 {
+fn key(rng: &mut Random) -> B256 {
     let mut key = B256::repeat_byte(0x33);
     let from = [0, 0, 1, 16, 31][rng.below(5) as usize];
     key[from] = rng.below(12) as u8 * 16;
@@ -19,7 +20,7 @@ fn key(rng: &mut Rng) -> B256 {
     key
 }
 
-fn value(rng: &mut Rng) -> Bytes {
+fn value(rng: &mut Random) -> Bytes {
     let len = match rng.below(8) {
         0 => 0,
         1 => 300,
@@ -63,7 +64,7 @@ impl Model {
     }
 
     /// Checks an older commit as a whole.
-    fn check_old(&self, store: &Store, rng: &mut Rng) {
+    fn check_old(&self, store: &Store, rng: &mut Random) {
         let (commit, entries) = &self.commits[rng.below(self.commits.len() as u64) as usize];
         let reader = store.begin_at(commit.number()).unwrap();
         assert_eq!(reader.snapshot(), *commit);
@@ -72,7 +73,7 @@ impl Model {
 }
 
 /// Reads and writes at random, in a transaction and in its model.
-fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) -> Result<(), KvError> {
+fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Random) -> Result<(), KvError> {
     for _ in 0..rng.below(12) {
         let at = key(rng);
         match rng.below(8) {
@@ -134,7 +135,7 @@ impl Step {
 type Chain = (Vec<Prepared>, Vec<(Commit, Entries)>);
 
 /// Prepares a chain of commits, without making them durable.
-fn prepare_chain(store: &Store, model: &Model, rng: &mut Rng) -> Result<Chain, KvError> {
+fn prepare_chain(store: &Store, model: &Model, rng: &mut Random) -> Result<Chain, KvError> {
     let (mut prepared, mut made) = (Vec::<Prepared>::new(), Vec::new());
     let mut entries = model.entries().clone();
     for _ in 0..1 + rng.below(3) {
@@ -159,7 +160,7 @@ fn prepare_chain(store: &Store, model: &Model, rng: &mut Rng) -> Result<Chain, K
 fn step(
     store: &Store,
     model: &Model,
-    rng: &mut Rng,
+    rng: &mut Random,
     may_be: &mut Vec<(usize, Vec<(Commit, Entries)>)>,
 ) -> Result<Step, KvError> {
     let kept = model.commits.len();
@@ -201,7 +202,7 @@ fn a_store_does_what_maps_do() {
     for (options, seed) in all_options().into_iter().zip(1..) {
         let disk = Arc::new(FaultyDisk::new(seed));
         let mut store = Store::create(disk.clone(), kv_options(options)).unwrap();
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let mut model = Model::of(&store);
         for _ in 0..150 {
             let done = step(&store, &model, &mut rng, &mut Vec::new()).unwrap();
@@ -231,7 +232,7 @@ fn after_a_loss_of_power_the_store_opens_at_what_was_acknowledged() {
         let mut disk = FaultyDisk::new(seed);
         let options = kv_options(options);
         let mut store = Store::create(Arc::new(disk.clone()), options).unwrap();
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let mut model = Model::of(&store);
         for _ in 0..12 {
             disk.lose_power_after(rng.below(60));

@@ -1,6 +1,7 @@
 //! What a store proves is verified against its roots alone, under each commitment, and nothing else is.
 
-use crate::support::{Rng, all, commitments, key, options_of, store_with, value, verify_witness};
+use cambium_seeds::Random;
+use crate::support::{all, commitments, key, options_of, store_with, value, verify_witness};
 use alloy_primitives::{B256, Bytes};
 use cambium_kv::{
     Commit, Commitment, EntryProof, KeyRange, KvError, ProvedKeys, Store, ValueCommitment,
@@ -15,7 +16,7 @@ fn limit(entries: usize) -> NonZeroUsize {
 /// A store with entries at every third key, in pages, and more above them.
 fn filled(commitment: Commitment) -> Store {
     let store = store_with(options_of(commitment));
-    let mut rng = Rng(7);
+    let mut rng = Random::new(7);
     for round in 0..3 {
         let mut transaction = store.begin().unwrap();
         for number in (round * 3..255).step_by(9) {
@@ -165,7 +166,7 @@ fn a_proof_is_a_read() {
 fn a_commit_is_proved_to_who_has_only_the_root_before_it() {
     for commitment in commitments() {
         let store = filled(commitment);
-        let mut rng = Rng(3);
+        let mut rng = Random::new(3);
         for round in 0..40 {
             let before = store.newest().unwrap();
             let transactions = (0..3u8).map(|at| {

@@ -1,8 +1,9 @@
 //! Random histories from several threads have no cycle in their dependencies. With validation
 //! switched off they have, and the checker finds it.
 
+use cambium_seeds::Random;
 use crate::support::{
-    Rng, all,
+    all,
     checker::{Done, Observed, Violation, check},
     key, store,
 };
@@ -45,7 +46,7 @@ struct Histories<'a> {
 }
 
 impl Histories<'_> {
-    fn begin(&self, rng: &mut Rng) -> Working {
+    fn begin(&self, rng: &mut Random) -> Working {
         let newest = self.store.newest().unwrap().number();
         let transaction = match rng.percent(20) {
             true => self.store.begin_at(newest - rng.below(newest.min(5) + 1)),
@@ -67,7 +68,7 @@ impl Histories<'_> {
         }
     }
 
-    fn step(&self, working: &mut Working, rng: &mut Rng) {
+    fn step(&self, working: &mut Working, rng: &mut Random) {
         let Working {
             transaction, done, ..
         } = working;
@@ -106,7 +107,7 @@ impl Histories<'_> {
     }
 
     /// Commits transactions, together if there are several.
-    fn commit(&self, mut group: Vec<Working>, rng: &mut Rng) {
+    fn commit(&self, mut group: Vec<Working>, rng: &mut Random) {
         if self.validation == Validation::Off {
             for Working { mut done, .. } in group {
                 self.write_blindly(&mut done);
@@ -137,7 +138,7 @@ impl Histories<'_> {
     fn commit_group(
         &self,
         mut group: Vec<Transaction>,
-        rng: &mut Rng,
+        rng: &mut Random,
     ) -> (Option<u64>, Vec<Result<(), KvError>>) {
         if group.len() == 1 {
             let done = group.remove(0).commit();
@@ -177,7 +178,7 @@ impl Histories<'_> {
 
     /// Runs transactions, of which some are open at the same time.
     fn run(&self, seed: u64, rounds: u64) {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let mut open: Vec<Working> = Vec::new();
         for _ in 0..rounds {
             while open.len() < OPEN {
@@ -205,7 +206,7 @@ impl Histories<'_> {
 }
 
 /// Iterates over some entries of a random range, and records how far it got.
-fn iterate(transaction: &Transaction, done: &mut Done, from: B256, rng: &mut Rng) {
+fn iterate(transaction: &Transaction, done: &mut Done, from: B256, rng: &mut Random) {
     let through = key((u64::from(from[0]) + rng.below(6)) as u8);
     let take = match rng.percent(50) {
         true => usize::MAX,
@@ -273,7 +274,7 @@ fn replay(history: &[Done]) -> BTreeMap<B256, Bytes> {
 #[test]
 fn histories_of_several_threads_are_serializable_in_the_order_of_commits() {
     let (mut committed, mut all_lost) = (0, 0);
-    for seed in 0..6 {
+    for seed in cambium_seeds::seeds!(0..6) {
         let store = store();
         let (history, lost) = history(&store, seed, 1 + seed % 4, Validation::On);
         assert_eq!(check(&history), Ok(()), "seed {seed}");
@@ -291,7 +292,7 @@ fn histories_of_several_threads_are_serializable_in_the_order_of_commits() {
 #[test]
 fn without_validation_the_checker_finds_cycles() {
     let mut lengths = BTreeSet::new();
-    for seed in 0..6 {
+    for seed in cambium_seeds::seeds!(0..6) {
         let (history, _) = history(&store(), seed, 1 + seed % 4, Validation::Off);
         match check(&history) {
             Err(Violation::Cycle(cycle)) => lengths.insert(cycle.len()),

@@ -174,7 +174,7 @@ fn a_lookup_keeps_what_it_saw_while_runs_are_merged() {
 #[test]
 fn after_any_loss_of_power_all_up_to_the_durable_block_are_there() {
     let mut losses = 0;
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         let mut disk = FaultyDisk::new(seed);
         drop(create_with_first_state(&disk));
         for round in 0..4 {

@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_only_the_list_before_names_goes_when_that_can_not_count_again() {
-        for seed in 0..50 {
+        for seed in cambium_seeds::seeds!(0..50) {
             let disk = FaultyDisk::new(seed);
             disk.create_dir(LIST.dir).unwrap();
             disk.sync_dir("").unwrap();

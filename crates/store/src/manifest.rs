@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_crash_while_it_is_made_leaves_it_whole_or_missing() {
         for operations in 0..6 {
-            for seed in 0..20 {
+            for seed in cambium_seeds::seeds!(0..20) {
                 let disk = FaultyDisk::new(seed);
                 disk.lose_power_after(operations);
                 let made = Manifest::create(&disk, disk.new_salt(), properties());

@@ -24,18 +24,6 @@ const SEGMENTS: SegmentOptions = SegmentOptions {
     segments_max: 40,
 };
 
-/// The generator SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 /// Returns the payload of block `n` in life `life`. It differs in every life.
 fn payload(n: u64, life: u64) -> Vec<u8> {
     let mut payload = life.to_le_bytes().to_vec();
@@ -263,8 +251,8 @@ impl Engine {
 
 #[test]
 fn power_lost_at_any_moment_again_and_again_costs_nothing_acknowledged() {
-    for seed in 0..24 {
-        let mut random = Random(seed);
+    for seed in cambium_seeds::seeds!(0..24) {
+        let mut random = Random::new(seed);
         let mut disk = FaultyDisk::new(seed);
         let mut acknowledged = Vec::new();
         for life in 0..25 {
@@ -291,8 +279,8 @@ fn power_lost_at_any_moment_again_and_again_costs_nothing_acknowledged() {
 
 #[test]
 fn a_failed_write_or_sync_then_a_restart_then_a_power_loss_cost_nothing_acknowledged() {
-    for seed in 0..24 {
-        let mut random = Random(seed ^ 0xfa17);
+    for seed in cambium_seeds::seeds!(0..24) {
+        let mut random = Random::new(seed ^ 0xfa17);
         let mut disk = FaultyDisk::new(seed);
         let mut acknowledged = Vec::new();
         for life in 0..25 {
@@ -334,8 +322,8 @@ fn checkpoints(disk: &FaultyDisk) -> Vec<String> {
 #[test]
 fn with_the_newest_checkpoint_damaged_the_one_before_and_the_log_give_everything_back() {
     let (mut fallbacks, mut removed) = (0, 0);
-    for seed in 0..24 {
-        let mut random = Random(seed ^ 0xbad);
+    for seed in cambium_seeds::seeds!(0..24) {
+        let mut random = Random::new(seed ^ 0xbad);
         let mut disk = FaultyDisk::new(seed);
         let mut acknowledged = Vec::new();
         for life in 0..25 {

@@ -45,7 +45,7 @@ pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessC
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use genesis_files::{GenesisFile, GenesisFiles};
 pub use hostile::{
-    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, all_or, byte_changes, is_long,
+    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, all_or, byte_changes,
     json_changes, mend_header,
 };
 pub use known_failures::{KnownFailure, KnownFailures};
@@ -60,7 +60,7 @@ pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};
 pub use plain::TINY_FILES;
 pub use proof_cases::{ProofCase, ProofCases};
-pub use random::Random;
+pub use cambium_seeds::{Random, is_long};
 pub use random_blocks::{RandomBlock, RandomBlocks};
 pub use unanimous::{Unanimous, assert_same_outcome};
 pub use witnesses::{Tampering, execute_from_json, tamper};

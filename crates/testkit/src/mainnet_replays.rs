@@ -65,7 +65,7 @@ fn refuse_false_lists(
     let list = outcome.access_list.as_ref().ok_or("no access list")?;
     let expected = Ok(outcome.clone());
     let mut kinds = ExecutorKind::ALL[1..].chunks(1).cycle();
-    let is_long = env::var_os("CAMBIUM_LONG").is_some();
+    let is_long = cambium_seeds::is_long();
     for (index, false_list) in false_lists(list, &limits).into_iter().enumerate() {
         let header = Header {
             block_access_list_hash: Some(keccak256(&false_list.rlp)),

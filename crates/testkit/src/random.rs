@@ -4,38 +4,9 @@ use crate::Model;
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, EntryValue};
+use cambium_seeds::Random;
 use cambium_state::LeafKind;
 use std::collections::HashMap;
-
-/// A random number generator (SplitMix64) with the same numbers on every machine.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Creates a generator from a seed.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Returns a number of 64 bits.
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Returns a number below `end`, which must not be 0.
-    pub const fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// Returns true with a probability of `percent` in 100.
-    pub const fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Storage of the large accounts is spread over pages of its own.
 pub(crate) const LARGE_ACCOUNTS: u64 = 3;

@@ -5,7 +5,7 @@ use alloy_primitives::{Bytes, keccak256};
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options, StateError};
 use cambium_testkit::{
-    ConcurrentDriver, ConcurrentParams, RoundFaults, TINY_FILES,
+    ConcurrentDriver, ConcurrentParams, RoundFaults, TINY_FILES, is_long,
     plain::{self, account, first_block, path, put},
     say,
 };
@@ -17,10 +17,6 @@ use std::{
     },
     thread,
 };
-
-fn long() -> bool {
-    std::env::var_os("CAMBIUM_LONG").is_some()
-}
 
 const fn params(seed: u64, faults: RoundFaults) -> ConcurrentParams {
     ConcurrentParams {
@@ -57,7 +53,7 @@ fn run(
     params: ConcurrentParams,
 ) -> BTreeMap<&'static str, u64> {
     let mut done = BTreeMap::new();
-    for seed in 0..seeds {
+    for seed in cambium_seeds::seeds!(0..seeds) {
         let mut driver = ConcurrentDriver::new(ConcurrentParams {
             seed: params.seed + seed,
             ..params
@@ -75,7 +71,7 @@ fn run(
 
 #[test]
 fn readers_beside_blocks_branches_unwinds_and_merges_see_the_state_of_their_block() {
-    let (seeds, rounds) = if long() { (4, 10) } else { (1, 1) };
+    let (seeds, rounds) = if is_long() { (4, 10) } else { (1, 1) };
     let done = run("threads", seeds, rounds, params(20_000, RoundFaults::None));
     assert!(done["merges"] > 30 * seeds * rounds && done["proofs"] > 0);
     assert!(!done.contains_key("reads that met a fault"));
@@ -87,13 +83,13 @@ fn readers_beside_merges_see_the_state_of_their_block_with_an_index_on_disk() {
         index_bytes_max: Some(0),
         ..params(21_000, RoundFaults::None)
     };
-    let (seeds, rounds) = if long() { (4, 10) } else { (1, 1) };
+    let (seeds, rounds) = if is_long() { (4, 10) } else { (1, 1) };
     run("threads, index on disk", seeds, rounds, params);
 }
 
 #[test]
 fn reads_that_fail_are_errors_and_never_values_of_another_block() {
-    let (seeds, rounds) = if long() { (4, 15) } else { (1, 2) };
+    let (seeds, rounds) = if is_long() { (4, 15) } else { (1, 2) };
     let done = run(
         "failed reads",
         seeds,
@@ -105,7 +101,7 @@ fn reads_that_fail_are_errors_and_never_values_of_another_block() {
 
 #[test]
 fn an_engine_that_stops_under_its_readers_opens_at_the_acknowledged_head() {
-    let (seeds, rounds) = if long() { (6, 20) } else { (1, 3) };
+    let (seeds, rounds) = if is_long() { (6, 20) } else { (1, 3) };
     let done = run(
         "failures",
         seeds,
@@ -118,9 +114,9 @@ fn an_engine_that_stops_under_its_readers_opens_at_the_acknowledged_head() {
 #[test]
 fn a_panic_in_an_update_or_a_merge_leaves_readers_and_the_disk_as_they_were() {
     quiet_panics();
-    let (seeds, rounds) = if long() { (6, 30) } else { (1, 5) };
+    let (seeds, rounds) = if is_long() { (6, 30) } else { (1, 5) };
     let done = run("panics", seeds, rounds, params(24_000, RoundFaults::Panics));
-    if long() {
+    if is_long() {
         assert!(done["panics in an update"] > 0 && done["panics in a merge"] > 0);
     }
     assert!(done["rounds"] == seeds * rounds);
@@ -169,7 +165,7 @@ fn blocks_that_come_back_as_layers_or_become_ancestors_of_the_base_are_there_all
     let (db, main, aside) = two_branches();
     let asked: Vec<_> = main[1..].iter().copied().chain([aside]).collect();
     let is_over = AtomicBool::new(false);
-    let turns = if long() { 3000 } else { 150 };
+    let turns = if is_long() { 3000 } else { 150 };
     thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|reader| {
@@ -203,7 +199,7 @@ fn blocks_that_come_back_as_layers_or_become_ancestors_of_the_base_are_there_all
 fn a_check_beside_moves_of_the_head_finds_no_damage() {
     let (db, main, aside) = two_branches();
     let is_over = AtomicBool::new(false);
-    let checks = if long() { 2000 } else { 60 };
+    let checks = if is_long() { 2000 } else { 60 };
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {

@@ -5,6 +5,7 @@ use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, repair};
 use cambium_testkit::{
     Random,
+    is_long,
     plain::{path, tiny_options},
     say,
 };
@@ -424,8 +425,4 @@ fn every_file_damaged_in_every_way_is_as_the_manual_says() {
         ));
         assert!(!openings.is_empty());
     }
-}
-
-fn is_long() -> bool {
-    std::env::var_os("CAMBIUM_LONG").is_some()
 }

@@ -96,7 +96,7 @@ fn what_is_not_history_stays_as_large_as_it_is() {
 
 fn span() -> Duration {
     let seconds = std::env::var("CAMBIUM_ENDURANCE_SECONDS").ok();
-    let is_long = std::env::var_os("CAMBIUM_LONG").is_some();
+    let is_long = cambium_seeds::is_long();
     Duration::from_secs(match seconds {
         Some(seconds) => seconds.parse().expect("a number of seconds"),
         None if is_long => 3600,

@@ -1,5 +1,5 @@
 //! The engine beside its model, with and without faults of the disk: one suite of cases, run with
-//! each commitment. `CAMBIUM_SEED=9060` runs that seed alone.
+//! each commitment.
 
 use cambium_state::FileSizes;
 use cambium_testkit::{
@@ -124,15 +124,10 @@ impl Suite {
 
     fn run(&self, case: &str, seeds: u64, steps: u64, params: EngineParams) -> Done {
         let mut done = Done::new();
-        let only = std::env::var("CAMBIUM_SEED").ok();
-        let only: Option<u64> = only.and_then(|seed| seed.parse().ok());
         let steps = if is_long() { 400 } else { steps };
-        for at in 0..seeds {
-            let seed = params.seed + at;
-            if only.is_some_and(|only| seed != only) {
-                continue;
-            }
-            let commitment = self.variants[at as usize % self.variants.len()];
+        for seed in cambium_seeds::seeds!(params.seed..params.seed + seeds) {
+            let at = seed.wrapping_sub(params.seed) as usize;
+            let commitment = self.variants[at % self.variants.len()];
             let mut driver = EngineDriver::new(EngineParams {
                 seed,
                 commitment,

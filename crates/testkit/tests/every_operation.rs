@@ -437,10 +437,7 @@ fn any_one_operation_can_fail_or_fill_the_disk_or_lose_power_or_panic() {
     let is_log = |name: &String| name.starts_with("log/");
     let oldest = whole.disk.files().into_iter().find(is_log);
     assert_ne!(oldest.as_deref(), Some("log/00000001.log"));
-    let every = match std::env::var_os("CAMBIUM_LONG") {
-        Some(_) => 1,
-        None => 11,
-    };
+    let every = if cambium_seeds::is_long() { 1 } else { 11 };
     let kinds = [
         (Kind::Fails, calls),
         (Kind::Full, calls),

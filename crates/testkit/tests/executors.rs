@@ -5,22 +5,20 @@ use cambium_evm::{
     BatchBlock, BlockInput, Executor, ExecutorKind, Hooks, Sequential, execute_batch,
 };
 use cambium_primitives::AccessListLimits;
-use cambium_testkit::{Random, RandomBlocks, Unanimous, assert_same_outcome, mutated, say};
+use cambium_testkit::{Random, RandomBlocks, Unanimous, assert_same_outcome, is_long, mutated, say};
 use revm::primitives::hardfork::SpecId;
 use std::num::NonZeroUsize;
 
+/// Seeds of a run in its short form and in its long form.
 fn seeds(short: u64, long: u64) -> std::ops::Range<u64> {
-    match std::env::var_os("CAMBIUM_LONG") {
-        None => 0..short,
-        Some(_) => 0..long,
-    }
+    0..if is_long() { long } else { short }
 }
 
 #[test]
 fn all_executors_say_the_same_of_random_blocks() {
     let executor = Unanimous::default();
     let (mut valid, mut invalid, mut transactions) = (0, 0, 0);
-    for seed in seeds(150, 20_000) {
+    for seed in cambium_seeds::seeds!(seeds(150, 20_000)) {
         let (mut blocks, mut state) = RandomBlocks::new(seed);
         for _ in 0..3 {
             let block = blocks.block(&state);
@@ -52,7 +50,7 @@ fn all_executors_say_the_same_of_random_blocks() {
 #[test]
 fn random_blocks_executed_at_once_are_what_they_are_one_by_one() {
     let (mut at_once, mut told) = (0, 0);
-    for seed in seeds(150, 20_000) {
+    for seed in cambium_seeds::seeds!(seeds(150, 20_000)) {
         let (mut blocks, first) = RandomBlocks::new(seed);
         let (mut state, mut done) = (first.clone(), Vec::new());
         while done.len() < 4 {
@@ -100,7 +98,7 @@ fn random_blocks_executed_at_once_are_what_they_are_one_by_one() {
 fn no_executor_is_misled_by_a_list_with_something_else_in_one_place() {
     let executor = Unanimous::default();
     let mut lists = 0;
-    for seed in seeds(60, 5_000) {
+    for seed in cambium_seeds::seeds!(seeds(60, 5_000)) {
         let (mut blocks, state) = RandomBlocks::new(seed);
         let block = blocks.block(&state);
         let mut input = block.input();

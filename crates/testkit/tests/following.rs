@@ -172,10 +172,7 @@ fn write_until_cut(db: &Db, seed: u64) {
 #[test]
 fn subscribers_that_a_crash_ends_go_on_from_their_cursors_with_nothing_lost() {
     const SUBSCRIBERS: usize = 3;
-    let cycles = match std::env::var_os("CAMBIUM_LONG") {
-        Some(_) => 2_000,
-        None => 60,
-    };
+    let cycles = if cambium_seeds::is_long() { 2_000 } else { 60 };
     let mut disk = FaultyDisk::new(3);
     let db = database(&disk, tiny_options());
     let begun = (db.genesis(), Nonces::of(&db.view().unwrap()));
@@ -371,7 +368,7 @@ fn a_reader_follows_what_another_opening_writes() {
         Nonces::of(&reader.view().unwrap()),
         reader.subscribe(reader.head()),
     );
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         write(&db, seed, 25);
         if db.head().number.is_multiple_of(3) {
             db.flush(0).unwrap();

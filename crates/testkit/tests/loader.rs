@@ -171,10 +171,7 @@ fn a_load_that_loses_power_anywhere_can_be_made_again() {
     make(&whole).unwrap();
     let operations = whole.operations();
     assert!(operations > 80, "{operations} are too few to mean much");
-    let step = match std::env::var_os("CAMBIUM_LONG") {
-        Some(_) => 1,
-        None => 3,
-    };
+    let step = if cambium_seeds::is_long() { 1 } else { 3 };
     for at in (0..operations).step_by(step) {
         let mut disk = FaultyDisk::new(at);
         // Twice, since what a cut attempt leaves is removed by one that is cut too.

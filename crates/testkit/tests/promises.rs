@@ -373,7 +373,7 @@ fn segments_come_and_go_without_end() {
 
 #[test]
 fn what_a_commit_returns_is_true_of_its_block() {
-    for seed in 0..30 {
+    for seed in cambium_seeds::seeds!(0..30) {
         let (db, disk) = database();
         let mut random = Random::new(seed);
         commit_and_merge(&db, &mut random);

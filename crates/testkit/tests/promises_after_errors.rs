@@ -185,7 +185,7 @@ fn the_head_goes_in_steps_below_what_was_safe_and_finalized_whatever_happens_on_
 #[test]
 fn a_head_that_went_back_below_a_finalized_block_beside_a_merge_is_there_after_a_crash() {
     let (mut during, mut readers) = (0, 0);
-    for seed in 0..60 {
+    for seed in cambium_seeds::seeds!(0..60) {
         let disk = FaultyDisk::new(seed);
         let options = plain::tiny_options();
         let db = make(Arc::new(disk.clone()), options, 3000, |_| 0);
@@ -263,7 +263,7 @@ fn unwinds_at_once_end_at_the_lowest() {
 #[test]
 fn of_siblings_that_are_committed_at_once_none_but_the_last_becomes_the_head() {
     let (mut before, mut last) = (0, 0);
-    for seed in 0..120 {
+    for seed in cambium_seeds::seeds!(0..120) {
         let disk = FaultyDisk::new(seed);
         let db = make(Arc::new(disk.clone()), OPTIONS, 50, |_| 0);
         for number in 1..=5 {

@@ -281,7 +281,7 @@ fn with_code(nonce: u64, code_hash: B256) -> AccountUpdate {
 /// "for an account whose code is neither given nor in the database".
 #[test]
 fn a_code_that_a_dropped_block_brought_is_there_after_a_crash_or_refused() {
-    for seed in 0..20 {
+    for seed in cambium_seeds::seeds!(0..20) {
         let (db, disk) = database();
         let code = Bytes::from(vec![seed as u8 + 1; 3000]);
         let hash = keccak256(&code);

@@ -262,7 +262,7 @@ fn net(from: &BTreeMap<u64, (u64, Slots)>, to: &BTreeMap<u64, (u64, Slots)>) -> 
 #[test]
 fn intermediate_roots_of_several_sessions() {
     let mut asked_again = 0;
-    for seed in 0..60 {
+    for seed in cambium_seeds::seeds!(0..60) {
         let (db, disk) = database_with(tiny_options());
         let mut random = Random::new(seed);
         let mut state = BTreeMap::new();

@@ -276,10 +276,7 @@ fn readers_see_whole_blocks_while_old_ones_leave() {
 }
 
 fn readers_beside_a_writer(keep_blocks: Option<u64>) {
-    let seconds = match std::env::var_os("CAMBIUM_LONG") {
-        Some(_) => 300,
-        None => 6,
-    };
+    let seconds = if cambium_seeds::is_long() { 300 } else { 6 };
     let files = FileSizes {
         log_file_bytes_max: 16 << 10,
         segment_bytes_max: 32 << 10,

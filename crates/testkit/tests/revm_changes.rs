@@ -104,7 +104,7 @@ fn applied(state: &Model, changes: &Changes) -> Plain {
 #[test]
 fn what_revm_changed_is_what_its_own_change_sets_say() {
     let (mut blocks, mut transactions, mut wipes, mut deletions, mut codes) = (0, 0, 0, 0, 0);
-    for seed in 0..400 {
+    for seed in cambium_seeds::seeds!(0..400) {
         let (mut random, mut state) = RandomBlocks::new(seed);
         for _ in 0..3 {
             let block = random.block(&state);
@@ -208,7 +208,7 @@ fn what_revm_changed_is_what_its_own_change_sets_say() {
 #[test]
 fn a_session_takes_what_revm_commits() {
     let mut blocks = 0;
-    for seed in 0..60 {
+    for seed in cambium_seeds::seeds!(0..60) {
         let (mut random, state) = RandomBlocks::new(seed);
         let block = random.block(&state);
         let input = block.input();

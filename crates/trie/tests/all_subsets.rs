@@ -194,7 +194,7 @@ fn count(answers: &[u64], keys: &[B256], counts: &mut Counts, what: &str) {
 #[test]
 fn no_subset_of_the_nodes_of_a_trie_proves_what_is_not_so() {
     let (mut counts, mut worlds) = (Counts::default(), 0);
-    for seed in 0..steps(60, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(60, 3_000) as u64) {
         let random = &mut Random(seed);
         let number = 1 + random.below(6);
         let keys = random.close_keys(number);
@@ -321,7 +321,7 @@ impl Layers {
 #[test]
 fn no_subset_of_the_nodes_of_three_layers_proves_what_is_not_so() {
     let (mut counts, mut worlds, mut updates) = (Counts::default(), 0, 0);
-    for seed in 0..steps(80, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(80, 3_000) as u64) {
         let random = &mut Random(seed);
         let number = 1 + random.below(4);
         let keys = random.close_keys(number);

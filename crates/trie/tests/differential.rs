@@ -232,7 +232,7 @@ fn count(trie: &PartialTrie, link: Link) -> (usize, usize) {
 fn random_changes_give_the_root_of_a_trie_rebuilt_from_scratch() {
     let runs = steps(40, 10_000);
     let each = steps(100, 200);
-    for seed in 0..runs as u64 {
+    for seed in cambium_seeds::seeds!(0..runs as u64) {
         run(seed, each);
     }
     println!("{} steps", runs * each);

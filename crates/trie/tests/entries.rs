@@ -59,7 +59,7 @@ fn check_leaves(trie: &PartialTrie, commitment: Commitment, keys: &[B256], entri
 
 #[test]
 fn roots_equal_those_of_nomt_core_and_alloy_trie_after_any_changes() {
-    for seed in 0..60 {
+    for seed in cambium_seeds::seeds!(0..60) {
         for commitment in commitments() {
             let mut random = Random(seed);
             let keys = match seed % 3 {
@@ -133,7 +133,7 @@ fn known_roots_of_small_tries() {
 #[test]
 fn a_trie_in_shards_has_the_root_of_the_whole() {
     for commitment in commitments() {
-        for seed in 0..30 {
+        for seed in cambium_seeds::seeds!(0..30) {
             let mut random = Random(seed);
             let count = 1 + random.below(60);
             let mut keys = random.close_keys(count);

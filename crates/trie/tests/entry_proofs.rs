@@ -87,7 +87,7 @@ impl World {
 
 /// Worlds of every commitment, some of them tiny.
 fn for_each_world(seeds: u64, count_max: usize, mut check: impl FnMut(&World, &mut Random)) {
-    for seed in 0..seeds {
+    for seed in cambium_seeds::seeds!(0..seeds) {
         for commitment in commitments() {
             let mut random = Random(seed);
             let count = match seed % 4 {
@@ -802,7 +802,7 @@ fn keys_that_part_at_the_last_bit_are_proved_and_updated() {
 #[test]
 fn a_proof_in_shards_joined_by_their_top_is_that_of_the_whole() {
     for commitment in commitments() {
-        for seed in 0..20 {
+        for seed in cambium_seeds::seeds!(0..20) {
             let mut random = Random(seed);
             let count = 1 + random.below(6);
             let world = World::new(commitment, &mut random, count);

@@ -211,7 +211,7 @@ fn add_block(world: &World, random: &mut Random, chain: &mut Vec<Block>) {
 
 #[test]
 fn roots_are_those_of_three_maps_at_every_block_and_after_every_unwinding() {
-    for seed in 0..steps(60, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(60, 3_000) as u64) {
         let mut random = Random(seed);
         let world = world(&mut random);
         let interval = 1 + random.below(5);
@@ -327,7 +327,7 @@ impl Case {
 
 #[test]
 fn proofs_tell_the_values_of_the_state_and_nothing_is_in_them_twice() {
-    for seed in 0..steps(150, 5_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(150, 5_000) as u64) {
         let case = case(seed);
         let targets = case.targets(&mut Random(seed));
         let proof = case.prove(&targets);
@@ -352,7 +352,7 @@ fn proofs_tell_the_values_of_the_state_and_nothing_is_in_them_twice() {
 
 #[test]
 fn a_proof_with_any_byte_changed_cut_or_added_is_refused() {
-    for seed in 0..steps(12, 300) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(12, 300) as u64) {
         let case = case(seed);
         let targets = case.targets(&mut Random(seed));
         let proof = case.prove(&targets);
@@ -381,7 +381,7 @@ fn a_proof_with_any_byte_changed_cut_or_added_is_refused() {
 #[test]
 fn a_proof_of_other_targets_is_refused() {
     let (mut missing, mut surplus) = (0, 0);
-    for seed in 0..steps(150, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(150, 3_000) as u64) {
         let case = case(seed);
         let targets = case.targets(&mut Random(seed));
         let others = case.targets(&mut Random(seed + 77));
@@ -406,7 +406,7 @@ fn a_proof_of_other_targets_is_refused() {
 #[test]
 fn forged_layers_have_another_root() {
     let mut forged = 0;
-    for seed in 0..steps(100, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(100, 3_000) as u64) {
         let (case, mut random) = (case(seed), Random(seed));
         let targets = case.targets(&mut random);
         let path = random.pick(&case.world.accounts);
@@ -460,7 +460,7 @@ fn forged_layers_have_another_root() {
 #[test]
 fn the_delta_after_a_block_follows_from_the_parts_of_three_tries() {
     let (mut blocks, mut wipes, mut bare, mut gaps) = (0, 0, 0, 0);
-    for seed in 0..steps(300, 6_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(300, 6_000) as u64) {
         let (case, mut random) = (case(seed), Random(seed + 1_000_000));
         let mut chain = Vec::new();
         let changes = random.changes(&case.last, &case.world.accounts, &case.world.slots);

@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 
 #[test]
 fn roots_are_those_of_three_maps_at_every_commit_and_after_every_rollback() {
-    for seed in 0..steps(80, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(80, 3_000) as u64) {
         let mut random = Random(seed);
         let mut history = History::new(&mut random);
         let mut reverts: Vec<UpperReverts> = vec![];
@@ -138,7 +138,7 @@ fn an_empty_database_has_the_root_of_three_empty_tries() {
 
 #[test]
 fn keys_and_ranges_are_proved_present_or_absent() {
-    for seed in 0..steps(150, 4_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(150, 4_000) as u64) {
         let mut random = Random(seed);
         let history = History::with_commits(&mut random);
         let n = history.newest();
@@ -167,7 +167,7 @@ fn keys_and_ranges_are_proved_present_or_absent() {
 #[test]
 fn the_root_after_each_commit_follows_from_the_one_before_it_and_what_is_claimed() {
     let (mut claims, mut seen) = (0, 0);
-    for seed in 0..steps(100, 3_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(100, 3_000) as u64) {
         let mut random = Random(seed);
         let history = History::with_commits(&mut random);
         for n in 1..=history.newest() {

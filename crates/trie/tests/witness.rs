@@ -55,7 +55,7 @@ fn root_after(nodes: &WitnessNodes, changes: &[AccountDiff]) -> Result<B256, Unf
 #[test]
 fn a_witness_alone_gives_the_reads_and_the_root_after() {
     let (mut needed, mut not_enough) = (0, 0);
-    for seed in 0..steps(60, 5_000) as u64 {
+    for seed in cambium_seeds::seeds!(0..steps(60, 5_000) as u64) {
         let mut random = Random(seed);
         let few = 2 + random.below(30);
         let (accounts, slots) = (random.close_keys(few), random.close_keys(12));

@@ -200,8 +200,3 @@ pub(crate) fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }
-
-/// Whether the long forms of tests are asked for.
-pub(crate) fn is_long() -> bool {
-    std::env::var_os("CAMBIUM_LONG").is_some()
-}

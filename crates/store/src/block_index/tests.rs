@@ -185,7 +185,7 @@ fn a_failed_sync_poisons_the_index() {
 
 #[test]
 fn what_was_cleared_does_not_come_back_among_what_came_after() {
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         let disk = FaultyDisk::new(seed);
         let index = filled(&disk, 10);
         index.clear().unwrap();
@@ -199,7 +199,7 @@ fn what_was_cleared_does_not_come_back_among_what_came_after() {
 
 #[test]
 fn one_made_again_counts_for_nothing_until_it_is_durable() {
-    for seed in 0..20 {
+    for seed in cambium_seeds::seeds!(0..20) {
         let disk = FaultyDisk::new(seed);
         filled(&disk, 10);
         disk.remove(NAME).unwrap();

@@ -153,7 +153,7 @@ fn what_the_last_two_are_on_is_kept_and_nothing_else() {
     write(&disk, &small(1)).unwrap();
     assert_eq!(id(1).before(), None);
     let mut newest = id(1);
-    for seed in 2..=4 {
+    for seed in cambium_seeds::seeds!(2..=4) {
         newest = write_on(&disk, newest, seed);
         assert_eq!(newest, id(seed.into()));
         assert_eq!(newest.before(), Some(u64::from(seed) - 1));
@@ -389,7 +389,7 @@ fn a_damaged_piece_is_told_by_file_and_offset_and_the_rest_is_read() {
 
 #[test]
 fn power_may_be_lost_at_any_step_of_writing_one() {
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         let disk = FaultyDisk::new(seed);
         write(&disk, &small(1)).unwrap();
         write(&disk, &small(2)).unwrap();

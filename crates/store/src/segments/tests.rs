@@ -119,7 +119,7 @@ fn a_page_is_read_whose_start_is_in_the_file_and_whose_end_is_not() {
 
 #[test]
 fn what_was_synced_stays_whatever_becomes_of_what_is_written_after_it() {
-    for seed in 0..100 {
+    for seed in cambium_seeds::seeds!(0..100) {
         let disk = FaultyDisk::new(seed);
         let (segments, _) = open(&disk, None);
         let nothing = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -378,7 +378,7 @@ fn a_segment_whose_pages_are_all_retired_may_be_gone_and_an_error_of_the_disk_is
 #[test]
 fn a_lost_or_misdirected_write_is_never_taken_for_the_page_that_belongs_there() {
     let mut lost = 0;
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         let disk = FaultyDisk::new(seed);
         let (segments, mut addrs) = filled(&disk);
         let fault = [Fault::LostWrite, Fault::MisdirectedWrite][seed as usize % 2];

@@ -179,7 +179,7 @@ fn many_append_and_sync_at_once_and_all_is_found_after_reopening() {
 
 #[test]
 fn synced_values_survive_one_crash_after_another_and_unsynced_ones_do_no_harm() {
-    for seed in 0..150 {
+    for seed in cambium_seeds::seeds!(0..150) {
         let mut disk = FaultyDisk::new(seed);
         let (mut refs, mut table) = (Vec::new(), Vec::new());
         for cycle in 0..6 {
@@ -214,7 +214,7 @@ fn synced_values_survive_one_crash_after_another_and_unsynced_ones_do_no_harm() 
 
 #[test]
 fn a_sync_of_one_thread_does_not_pass_for_that_of_another_which_still_writes() {
-    for seed in 0..8 {
+    for seed in cambium_seeds::seeds!(0..8) {
         let disk = FaultyDisk::new(seed);
         let values = open(&disk, &[]);
         // Long values take a while from getting their place to being written, and each has a segment of
@@ -242,7 +242,7 @@ fn a_sync_of_one_thread_does_not_pass_for_that_of_another_which_still_writes() {
 
 #[test]
 fn what_a_killed_process_left_is_durable_once_it_is_in_a_table() {
-    for seed in 0..20 {
+    for seed in cambium_seeds::seeds!(0..20) {
         let disk = FaultyDisk::new(seed);
         let values = open(&disk, &[]);
         (0..7).for_each(|n| _ = append(&values, n));
@@ -323,7 +323,7 @@ fn power_lost_at_any_operation_costs_no_synced_value() {
     assert!(known.refs.len() < 14, "some segments are removed");
     let operations = whole.operations();
     assert!(operations > 50, "{operations}");
-    for seed in 0..4 {
+    for seed in cambium_seeds::seeds!(0..4) {
         for at in 0..operations {
             let disk = FaultyDisk::new(seed);
             disk.lose_power_after(at);
@@ -708,7 +708,7 @@ fn a_segment_is_removable_when_neither_state_nor_reverts_nor_blocks_to_come_need
 #[test]
 fn a_removal_undone_by_a_crash_is_repeated_and_numbers_are_not_used_again() {
     let mut undone = 0;
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         let disk = FaultyDisk::new(seed);
         let (values, refs) = filled(&disk, 9);
         let (dead, live): (Vec<Ref>, Vec<Ref>) = refs

@@ -11,14 +11,9 @@ pub use headers::mend_header;
 pub use json::{ChangedJson, Json, json_changes};
 pub use watchdog::Watchdog;
 
-/// Returns whether tests run in their long form.
-pub fn is_long() -> bool {
-    std::env::var_os("CAMBIUM_LONG").is_some()
-}
-
 /// Returns the number of changes of an input to try: `count`, or all in the long form of tests.
 pub fn all_or(count: usize) -> usize {
-    match is_long() {
+    match cambium_seeds::is_long() {
         true => usize::MAX,
         false => count,
     }

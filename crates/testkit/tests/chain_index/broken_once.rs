@@ -47,7 +47,7 @@ fn a_reader_goes_on_beside_an_index_that_is_made_again() {
 
 #[test]
 fn a_reader_goes_on_when_the_writer_has_taken_back_and_removed_files() {
-    for seed in 0..4 {
+    for seed in cambium_seeds::seeds!(0..4) {
         let mut world = World::new(210 + seed);
         world.blocks(0..200);
         to_files(&world);

@@ -15,7 +15,7 @@ use world::{LITTLE, World, options};
 #[test]
 fn whatever_happens_each_hash_and_each_log_is_found_where_it_is() {
     let (mut cuts, mut crashes, mut runs) = (0, 0, 0);
-    for seed in 0..12 {
+    for seed in cambium_seeds::seeds!(0..12) {
         let mut world = World::new(seed);
         for _ in 0..60 {
             match world.random.below(10) {

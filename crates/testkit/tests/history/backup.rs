@@ -82,7 +82,7 @@ fn a_copy_has_the_history_as_far_as_the_copied_chain_goes() {
         ..options()
     };
     let (mut copies, mut whole) = (0, 0);
-    for seed in 0..6 {
+    for seed in cambium_seeds::seeds!(0..6) {
         let nodes = (seed % 3 > 0).then(WholeNodes::default);
         let kept = HistoryOptions {
             keep_blocks: NonZeroU64::new([40, 1_000][seed as usize % 2]),

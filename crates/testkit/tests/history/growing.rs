@@ -171,7 +171,7 @@ fn extend_to_the_bottom(history: &History, db: &Db) {
 
 #[test]
 fn a_history_grows_downwards_while_the_head_moves() {
-    for seed in 0..4 {
+    for seed in cambium_seeds::seeds!(0..4) {
         for nodes in [None, Some(WholeNodes::default())] {
             let mut world = World::with(nodes, 50 + seed);
             world.crowd();
@@ -223,7 +223,7 @@ fn a_chain_that_changes_below_while_it_is_followed_is_no_damage() {
 #[test]
 fn readers_beside_a_follower_that_prunes_see_what_was() {
     let read = AtomicU64::new(0);
-    for seed in 0..4 {
+    for seed in cambium_seeds::seeds!(0..4) {
         let nodes = (seed % 2 > 0).then(WholeNodes::default);
         let options = HistoryOptions {
             keep_blocks: NonZeroU64::new(30),

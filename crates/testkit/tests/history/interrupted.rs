@@ -72,7 +72,7 @@ impl World {
 #[test]
 fn no_interruption_costs_more_than_two_windows() {
     let (mut attempts, mut most_lost) = (0, 0);
-    for seed in 0..9 {
+    for seed in cambium_seeds::seeds!(0..9) {
         let mut world = World::far_behind(500 + seed, 150);
         // Power, a program that ends, one that is told to stop.
         let kind = seed % 3;
@@ -110,7 +110,7 @@ fn no_interruption_costs_more_than_two_windows() {
 #[test]
 fn the_head_moves_between_interruptions() {
     let mut attempts = 0;
-    for seed in 0..6 {
+    for seed in cambium_seeds::seeds!(0..6) {
         let mut world = World::far_behind(520 + seed, 100);
         let (mut made, mut unwound) = (0, 0);
         for round in 0..8 {

@@ -122,7 +122,7 @@ impl World {
 #[test]
 fn tries_of_odd_shapes_are_as_they_were() {
     let mut compared = 0;
-    for seed in 0..10 {
+    for seed in cambium_seeds::seeds!(0..10) {
         let one_of = NonZeroU32::new([1, 8, 1 << 30][seed as usize % 3]).unwrap();
         let nodes = (seed % 5 > 0).then_some(WholeNodes { one_of });
         let options = HistoryOptions {

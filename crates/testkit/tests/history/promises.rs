@@ -59,7 +59,7 @@ fn waiting(seed: u64) -> (World, Vec<String>) {
 
 #[test]
 fn a_window_that_waits_and_has_a_bad_page_is_made_again() {
-    for seed in 0..4 {
+    for seed in cambium_seeds::seeds!(0..4) {
         let (world, names) = waiting(600 + seed);
         let name = &names[seed as usize % names.len()];
         let pages = world.disk.contents(name).unwrap().len() as u64 / 4096 - 4;
@@ -245,7 +245,7 @@ fn a_history_whose_next_block_has_left_the_log_says_so_at_once_and_how_to_begin_
 #[test]
 fn whatever_happens_between_two_files_of_a_copy_its_history_goes_on() {
     let mut with_history = 0;
-    for seed in 0..32 {
+    for seed in cambium_seeds::seeds!(0..32) {
         let nodes = KINDS[seed as usize % 2];
         let kept = HistoryOptions {
             keep_blocks: NonZeroU64::new([30, 1_000][seed as usize / 2 % 2]),
@@ -447,7 +447,7 @@ fn files_that_changed_places_or_belong_to_another_database_are_named() {
 #[test]
 fn whatever_happens_in_any_order_the_kept_states_are_right() {
     let (mut waited, mut pruned, mut reorganized) = (0, 0, 0);
-    for seed in 0..16 {
+    for seed in cambium_seeds::seeds!(0..16) {
         let nodes = (seed % 4 > 0).then(WholeNodes::default);
         let keep = [24, 60, 1_000][seed as usize % 3];
         let kept = HistoryOptions {

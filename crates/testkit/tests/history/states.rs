@@ -10,7 +10,7 @@ use super::world::*;
 #[test]
 fn any_state_is_as_it_was_whatever_has_happened_since() {
     let (mut files, mut merged, mut unwound) = (0, 0, 0);
-    for seed in 0..12 {
+    for seed in cambium_seeds::seeds!(0..12) {
         let nodes = [None, Some(WholeNodes::default()), Some(WholeNodes::ALL)];
         let mut world = World::with(nodes[seed as usize % 3], seed);
         if seed % 2 == 1 {

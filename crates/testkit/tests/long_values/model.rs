@@ -147,11 +147,8 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
         Commitment::Binary(&Sha256),
     ];
     let (mut merges, mut moved, mut removed, mut losses) = (0, 0, 0, 0);
-    let seeds = match std::env::var_os("CAMBIUM_LONG") {
-        None => 6,
-        Some(_) => 60,
-    };
-    for seed in 0..seeds {
+    let seeds = if cambium_seeds::is_long() { 60 } else { 6 };
+    for seed in cambium_seeds::seeds!(0..seeds) {
         let commitment = commitments[seed as usize % 3];
         let mut world = World {
             options: Options {

@@ -235,7 +235,7 @@ pub fn storage_root(slots: &Slots) -> B256 {
 
 /// Steps to take: few in a short run, `long` with `CAMBIUM_LONG=1`.
 pub fn steps(short: usize, long: usize) -> usize {
-    if std::env::var_os("CAMBIUM_LONG").is_some_and(|set| set == "1") {
+    if cambium_seeds::is_long() {
         long
     } else {
         short

@@ -79,7 +79,7 @@ fn merge(newest: &Newest, wipe: bool) {
 /// `CAMBIUM_LONG` is set. Two preemptions suffice to detect the omission of any one of the rules.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
-    let more = 2 * usize::from(std::env::var_os("CAMBIUM_LONG").is_some());
+    let more = 2 * usize::from(cambium_seeds::is_long());
     builder.preemption_bound = Some(preemptions + more);
     builder.max_branches = 10_000;
     builder.check(model);

@@ -51,7 +51,7 @@ fn a_file_made_ready_takes_what_comes_next_and_its_syncs_no_length() {
 
 #[test]
 fn a_file_made_ready_and_not_begun_is_no_part_of_the_log() {
-    for seed in 0..60 {
+    for seed in cambium_seeds::seeds!(0..60) {
         let disk = FaultyDisk::new(seed);
         let (log, positions) = filled(&disk, SMALL, 6);
         disk.lose_power_after(seed % 20);

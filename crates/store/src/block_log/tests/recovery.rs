@@ -252,7 +252,7 @@ fn a_passing_error_is_no_damage() {
 
 #[test]
 fn a_file_that_was_ended_and_not_synced_is_made_durable_before_the_next_is_appended_to() {
-    for seed in 0..40 {
+    for seed in cambium_seeds::seeds!(0..40) {
         let disk = FaultyDisk::new(seed);
         let (log, _) = open(&disk, SMALL).unwrap();
         // The newest file is full of records that were never synced.
