@@ -4,6 +4,7 @@
 mod support;
 
 use cambium::{Chain, Db, History, HistoryOptions, Options, StdDisk, db::FileSizes};
+use cambium_seeds::is_long;
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
@@ -11,7 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use cambium_seeds::is_long;
 use support::{Fixture, program, say};
 
 /// Xorshift: a random enough row of moments.

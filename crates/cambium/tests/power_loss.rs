@@ -16,6 +16,7 @@ use cambium::{
     db::{FileSizes, StoreError},
     disk::StdDiskOptions,
 };
+use cambium_seeds::is_long;
 use power::{
     Cut, Event, Ext4, FuseDrive, Image, LogWrites, LoopDevice, Mark, Random, Recording,
     missing_for_fuse, missing_for_log_writes, missing_for_mounts, parse_log,
@@ -30,7 +31,6 @@ use std::{
     thread,
     time::Duration,
 };
-use cambium_seeds::is_long;
 use support::{Fixture, say};
 use tempfile::TempDir;
 

@@ -1,7 +1,6 @@
 //! Stores under `layered`: what a commit's witness proves and what it claims, old commits, long values,
 //! and options.
 
-use cambium_seeds::Random;
 use crate::support::{
     all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,
 };
@@ -11,6 +10,7 @@ use cambium_kv::{
     Commitment, FileSizes, KeyRange, KvError, KvOptions, StateError, Store, Transaction,
     VerifyError, verify, verify_commit, verify_layered_commit, verify_range,
 };
+use cambium_seeds::Random;
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
 type Entries = BTreeMap<B256, Bytes>;

@@ -2,11 +2,11 @@
 //! prepared commits, roll-backs, merges, reopening and losses of power. Roots are those of tries that
 //! are built from scratch.
 
-use cambium_seeds::Random;
 use crate::support::{all, all_options, open, options_of, root_after, tiny_files};
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{Commit, Commitment, KvError, KvOptions, Prepared, Store, Transaction};
+use cambium_seeds::Random;
 use std::{collections::BTreeMap, sync::Arc};
 
 type Entries = BTreeMap<B256, Bytes>;
@@ -73,7 +73,11 @@ impl Model {
 }
 
 /// Reads and writes at random, in a transaction and in its model.
-fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Random) -> Result<(), KvError> {
+fn work(
+    transaction: &mut Transaction,
+    model: &mut Entries,
+    rng: &mut Random,
+) -> Result<(), KvError> {
     for _ in 0..rng.below(12) {
         let at = key(rng);
         match rng.below(8) {

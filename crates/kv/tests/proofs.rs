@@ -1,12 +1,12 @@
 //! What a store proves is verified against its roots alone, under each commitment, and nothing else is.
 
-use cambium_seeds::Random;
 use crate::support::{all, commitments, key, options_of, store_with, value, verify_witness};
 use alloy_primitives::{B256, Bytes};
 use cambium_kv::{
     Commit, Commitment, EntryProof, KeyRange, KvError, ProvedKeys, Store, ValueCommitment,
     VerifyError, verify, verify_range,
 };
+use cambium_seeds::Random;
 use std::num::NonZeroUsize;
 
 fn limit(entries: usize) -> NonZeroUsize {

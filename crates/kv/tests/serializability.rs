@@ -1,7 +1,6 @@
 //! Random histories from several threads have no cycle in their dependencies. With validation
 //! switched off they have, and the checker finds it.
 
-use cambium_seeds::Random;
 use crate::support::{
     all,
     checker::{Done, Observed, Violation, check},
@@ -9,6 +8,7 @@ use crate::support::{
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_kv::{KeyRange, KvError, Store, Transaction, WriteBatch};
+use cambium_seeds::Random;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{

@@ -185,6 +185,9 @@ mod tests {
             "CAMBIUM_SEED=5 cargo test --locked --lib"
         );
         let here = seeds!(0..1).program;
-        assert_eq!((here.package, here.target), ("cambium-seeds", "cambium_seeds"));
+        assert_eq!(
+            (here.package, here.target),
+            ("cambium-seeds", "cambium_seeds")
+        );
     }
 }

@@ -21,7 +21,11 @@ const DEPTH: usize = 3;
 /// second has few context switches, at places chosen in advance, which finds bugs that need a
 /// thread to stall for long.
 pub(crate) fn run(model: impl Fn() + Send + Sync + 'static) {
-    let orders = if cambium_seeds::is_long() { 100_000 } else { 1000 };
+    let orders = if cambium_seeds::is_long() {
+        100_000
+    } else {
+        1000
+    };
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     let model = Arc::new(model);

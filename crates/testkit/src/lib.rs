@@ -35,6 +35,7 @@ pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
 pub use bridged_batch::BridgedBatch;
+pub use cambium_seeds::{Random, is_long};
 pub use chain_file::{
     EXECUTION_APIS_BLOCKS, genesis_state, import_client_chains, import_execution_apis_chain,
 };
@@ -45,8 +46,8 @@ pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessC
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use genesis_files::{GenesisFile, GenesisFiles};
 pub use hostile::{
-    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, all_or, byte_changes,
-    json_changes, mend_header,
+    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, all_or, byte_changes, json_changes,
+    mend_header,
 };
 pub use known_failures::{KnownFailure, KnownFailures};
 pub use layered_model::{LayeredBlock, layered_model_root, wiped_by};
@@ -60,7 +61,6 @@ pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};
 pub use plain::TINY_FILES;
 pub use proof_cases::{ProofCase, ProofCases};
-pub use cambium_seeds::{Random, is_long};
 pub use random_blocks::{RandomBlock, RandomBlocks};
 pub use unanimous::{Unanimous, assert_same_outcome};
 pub use witnesses::{Tampering, execute_from_json, tamper};

@@ -4,8 +4,7 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, repair};
 use cambium_testkit::{
-    Random,
-    is_long,
+    Random, is_long,
     plain::{path, tiny_options},
     say,
 };

@@ -139,7 +139,11 @@ fn single_reads_beside_merges_see_the_state_of_their_block() {
     // By the number of the block.
     let states = RwLock::new(vec![Arc::new(model.clone())]);
     let is_over = AtomicBool::new(false);
-    let blocks = if cambium_seeds::is_long() { 20_000 } else { 400 };
+    let blocks = if cambium_seeds::is_long() {
+        20_000
+    } else {
+        400
+    };
     thread::scope(|scope| {
         let (db, states, is_over) = (&db, &states, &is_over);
         for seed in cambium_seeds::seeds!(2..5) {

@@ -5,7 +5,9 @@ use cambium_evm::{
     BatchBlock, BlockInput, Executor, ExecutorKind, Hooks, Sequential, execute_batch,
 };
 use cambium_primitives::AccessListLimits;
-use cambium_testkit::{Random, RandomBlocks, Unanimous, assert_same_outcome, is_long, mutated, say};
+use cambium_testkit::{
+    Random, RandomBlocks, Unanimous, assert_same_outcome, is_long, mutated, say,
+};
 use revm::primitives::hardfork::SpecId;
 use std::num::NonZeroUsize;
 

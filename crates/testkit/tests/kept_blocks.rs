@@ -205,7 +205,11 @@ fn bytes_on_disk(dir: &std::path::Path) -> BTreeMap<String, u64> {
 
 #[test]
 fn disk_use_levels_off_where_few_blocks_are_kept() {
-    let blocks = if cambium_seeds::is_long() { 100_000 } else { 4_000 };
+    let blocks = if cambium_seeds::is_long() {
+        100_000
+    } else {
+        4_000
+    };
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path()));
     let db = make(disk, options(Some(KEEP)), ACCOUNTS, slots_of);

@@ -314,7 +314,11 @@ fn readers_of_old_and_new_snapshots_beside_merges_see_what_is_theirs() {
     let first = (entries(16 << 10), Arc::new(Model::default()));
     let newest = RwLock::new(first);
     let (is_over, hits) = (AtomicBool::new(false), AtomicU64::new(0));
-    let merges = if cambium_seeds::is_long() { 100_000 } else { 2_000 };
+    let merges = if cambium_seeds::is_long() {
+        100_000
+    } else {
+        2_000
+    };
     thread::scope(|scope| {
         let (newest, is_over, hits) = (&newest, &is_over, &hits);
         let reader = |seed| {
