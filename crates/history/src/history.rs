@@ -264,7 +264,7 @@ impl History {
     ///
     /// [`HistoryError::NotKept`] below its first block, [`StateError::NoSuchBlock`] above the head,
     /// and the errors of [`History::catch_up`].
-    pub fn view_at(&self, db: &Db, number: BlockNumber) -> Result<StateAt, HistoryError> {
+    pub fn state_at(&self, db: &Db, number: BlockNumber) -> Result<StateAt, HistoryError> {
         loop {
             let head = db.head();
             let runs = self.inner.runs.read().clone();
@@ -496,7 +496,7 @@ impl History {
         else {
             return Ok(None);
         };
-        let view = self.view_at(db, number - 1)?;
+        let view = self.state_at(db, number - 1)?;
         let mut expected = Vec::new();
         entries_of(&block.changes, &block.reverts, |key, value| {
             expected.push((key, value.to_vec()));
@@ -526,7 +526,7 @@ impl History {
         if !self.has_nodes() {
             return Ok(false);
         }
-        let view = self.view_at(db, number)?;
+        let view = self.state_at(db, number)?;
         let next = db.committed_block(number + 1).or_else(unless_gone)?;
         let mut keys = ProofTargets::new(vec![(view.block().hash, Vec::new())]);
         if let Some(next) = next {

@@ -47,8 +47,8 @@
 //! }
 //! let history = History::create(disk, &db, 0, None, HistoryOptions::default())?;
 //! history.catch_up(&db, &mut |_| true)?;
-//! assert_eq!(history.view_at(&db, 2)?.account(&alice)?.unwrap().balance, U256::from(2));
-//! assert_eq!(history.view_at(&db, 0)?.account(&alice)?, None);
+//! assert_eq!(history.state_at(&db, 2)?.account(&alice)?.unwrap().balance, U256::from(2));
+//! assert_eq!(history.state_at(&db, 0)?.account(&alice)?, None);
 //! # Ok::<(), cambium_history::HistoryError>(())
 //! ```
 

@@ -58,7 +58,7 @@ mod error;
 mod options;
 mod batch;
 mod proof;
-mod shared;
+mod commit;
 mod prepared;
 mod transaction;
 mod store;
@@ -70,6 +70,7 @@ pub use cambium_trie::{
 };
 
 pub use batch::{VALUE_BYTES_MAX, WriteBatch};
+pub use commit::Commit;
 pub use error::KvError;
 pub use options::{KvOptions, Location};
 pub use prepared::Prepared;
@@ -80,6 +81,5 @@ pub use proof::{
 pub use range::KeyRange;
 pub use reads::ReadTarget;
 pub use recent::{Conflict, ConflictWriter};
-pub use shared::Commit;
 pub use store::{GroupCommit, GroupPrepared, Store, StoreLoader};
 pub use transaction::{Cursor, Entries, Transaction};

@@ -2,9 +2,9 @@
 //! are durable.
 
 use crate::{
+    commit::{Commit, PreparedCommit, Shared},
     error::KvError,
     proof::CommitWitness,
-    shared::{Commit, PreparedCommit, Shared},
 };
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;

@@ -2,10 +2,10 @@
 
 use crate::{
     batch::{WriteBatch, check_value},
+    commit::{Commit, MakeWitness, Shared, Work, check_store, first_meta},
     error::KvError,
     options::{KvOptions, Location},
     prepared::Prepared,
-    shared::{Commit, MakeWitness, Shared, Work, check_store, first_meta},
     transaction::Transaction,
 };
 use alloy_primitives::{B256, Bytes};

@@ -14,12 +14,12 @@
 
 use crate::{
     batch::WriteBatch,
+    commit::{Commit, MakeWitness, Shared, Work},
     error::KvError,
     prepared::Prepared,
     proof::{ProvedEntries, ProvedKeys, prove_keys, prove_range},
     range::{KeyRange, successor},
     reads::ReadSet,
-    shared::{Commit, MakeWitness, Shared, Work},
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::BlockId;

@@ -120,7 +120,7 @@ impl Node {
         replay: &mut Replaying,
     ) -> Result<Option<StateAt>, ChainError> {
         if let Some(history) = history {
-            match history.view_at(self.db(), block.number) {
+            match history.state_at(self.db(), block.number) {
                 Ok(view) => return Ok(Some(view)),
                 Err(HistoryError::NotKept { .. }) => {}
                 Err(HistoryError::State(error)) if is_not_there(&error) => {}

@@ -120,7 +120,7 @@ impl Node {
         let state = self.history().and_then(|history| {
             let history = history.filter(|history| serves(history));
             history
-                .map(|history| history.view_at(self.db(), number))
+                .map(|history| history.state_at(self.db(), number))
                 .transpose()
         });
         match state {

@@ -89,7 +89,7 @@ fn a_proof_is_alloys_response_at_the_head_and_at_old_blocks() {
     for number in 0..=BLOCKS {
         let root = chain.block(number).unwrap().header.state_root;
         let recent: View = db.view_at(number).unwrap();
-        let old: StateAt = history.view_at(db, number).unwrap();
+        let old: StateAt = history.state_at(db, number).unwrap();
         for index in 0..25 {
             let holder = workload().address(index);
             let slots = [token_balance_slot(&holder), B256::repeat_byte(0x77)];
@@ -120,7 +120,7 @@ fn pages_prove_all_accounts_and_slots_of_any_block() {
     for number in [0, BLOCKS / 2, BLOCKS] {
         let root = chain.block(number).unwrap().header.state_root;
         let recent = db.view_at(number).unwrap();
-        let old = history.view_at(db, number).unwrap();
+        let old = history.state_at(db, number).unwrap();
         let limit = NonZeroUsize::new(23).unwrap();
         let pages = |prove: &dyn Fn(B256) -> RangeProof| {
             let (mut accounts, mut next, mut pages) = (Vec::new(), Some(B256::ZERO), 0);

@@ -134,7 +134,7 @@ fn with_any_memory_all_blocks_are_imported() {
             assert_eq!(history.blocks().1, made.head, "{name}");
             assert_eq!(index.stats().upto, Some(made.head), "{name}");
             for number in 0..40 {
-                let of_history = history.view_at(chain.db(), number).unwrap();
+                let of_history = history.state_at(chain.db(), number).unwrap();
                 let root = of_history.state_root().unwrap();
                 assert_eq!(root, chain.block(number).unwrap().header.state_root);
             }

@@ -486,7 +486,7 @@ fn go_on_with(copy: &Arc<dyn Disk>, random: Random, roots: &Roots) {
         let (first, upto) = history.blocks();
         for number in first.number..=upto.number {
             history.check_block(db, number).unwrap();
-            let view = history.view_at(db, number).unwrap();
+            let view = history.state_at(db, number).unwrap();
             if history.check_nodes(db, number).unwrap() {
                 let expected = roots.lock()[&view.block().hash];
                 assert_eq!(view.state_root().unwrap(), expected, "{number}");

@@ -47,7 +47,7 @@ impl Histories {
             true => History::open(disk, &db, options)?,
         };
         let follower = to_import.then(|| Follower::start(history.clone(), db.clone()));
-        let view = history.view_at(&db, 0)?;
+        let view = history.state_at(&db, 0)?;
         if has_nodes {
             view.extract(&ProofTargets::new(vec![(path(0), vec![])]))?;
         }
@@ -69,7 +69,7 @@ impl OldStates for Histories {
     }
 
     fn read(&self, index: u64, number: u64, _: B256) -> Result<Found, Failure> {
-        let view = self.history.view_at(&self.db, number)?;
+        let view = self.history.state_at(&self.db, number)?;
         if !self.has_nodes {
             let account = view.account(&path(index))?;
             return Ok(Found {

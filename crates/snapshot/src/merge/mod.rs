@@ -13,7 +13,7 @@
 //! ```text
 //!            index:     (branch)             too large for a page
 //!                      /   |    \
-//!            pages:  [..] [..]  [..]         whole subtries of up to PAGE_BYTES_MAX
+//!            pages:  [..] [..]  [..]         whole subtries of up to SPLIT_ABOVE_BYTES
 //! ```
 
 mod sizes;

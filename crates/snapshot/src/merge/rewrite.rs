@@ -3,7 +3,7 @@
 //! All other changes (accounts with storage, leaves that no longer fit, a page that loses leaves)
 //! take the slow path in `walk.rs`, which takes the page apart.
 
-use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
+use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, SPLIT_ABOVE_BYTES};
 use crate::base::{error::StateError, layout::decode_digests};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SlotValue};
 use cambium_store::{Page, PageRewriter};
@@ -52,7 +52,7 @@ impl Rewriter {
         for (path, node) in &self.digests {
             self.page.digest(path, node.as_bytes());
         }
-        let fits = self.page.bytes() <= PAGE_BYTES_MAX && self.page.entries() >= old.entries();
+        let fits = self.page.bytes() <= SPLIT_ABOVE_BYTES && self.page.entries() >= old.entries();
         Ok(fits.then(|| self.page.finish()))
     }
 }

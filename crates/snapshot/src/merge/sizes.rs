@@ -2,9 +2,9 @@
 
 /// Maximum size of a page, in bytes: two blocks of a device. Larger subtries are split over several
 /// pages.
-pub(crate) const PAGE_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const SPLIT_ABOVE_BYTES: usize = 8 * 1024;
 /// Sibling pages that take at most this many bytes together are joined when one of them changes.
-pub(crate) const PAGE_BYTES_JOIN: usize = PAGE_BYTES_MAX / 4;
+pub(crate) const JOIN_BELOW_BYTES: usize = SPLIT_ABOVE_BYTES / 4;
 /// Minimum number of leaves below an inner branch for its reference to be cached in the page.
 pub(crate) const DIGEST_LEAVES_MIN: usize = 6;
 /// Minimum number of leaves below a child of the page's topmost branch for its reference to be

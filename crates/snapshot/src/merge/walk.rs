@@ -10,7 +10,7 @@ use super::{
     rewrite::Rewriter,
     sizes::{
         DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN,
-        PAGE_BYTES_JOIN, PAGE_BYTES_MAX,
+        JOIN_BELOW_BYTES, SPLIT_ABOVE_BYTES,
     },
 };
 use crate::{
@@ -340,14 +340,14 @@ impl<'a> Merger<'a> {
             }
             outcomes.push(outcome);
         }
-        if !all_loose && any_loose && joinable && bytes_all <= PAGE_BYTES_JOIN {
+        if !all_loose && any_loose && joinable && bytes_all <= JOIN_BELOW_BYTES {
             all_loose = self.join(&mut outcomes, path, leaf_start)?;
         }
         let node = self.trie.cached_ref(link);
         // Leaves that share all nibbles but the last stay in one page: a path of 64 nibbles is that of
         // a storage. There are sixteen of them at most.
         let are_together = path.len() + 1 == ACCOUNT_NIBBLES;
-        if all_loose && (bytes_all <= PAGE_BYTES_MAX || are_together) {
+        if all_loose && (bytes_all <= SPLIT_ABOVE_BYTES || are_together) {
             bytes_all += self.push_digests(&outcomes, &leaves, node, path, leaf_start);
             let kind = NodeKind::Branch;
             return Ok(Outcome::Loose {
@@ -467,7 +467,9 @@ impl<'a> Merger<'a> {
         let storage = self.node(storage, below, &path)?;
         let more = match &storage {
             Outcome::Empty => Some(0),
-            Outcome::Loose { bytes: slots, .. } if bytes + slots <= PAGE_BYTES_MAX => Some(*slots),
+            Outcome::Loose { bytes: slots, .. } if bytes + slots <= SPLIT_ABOVE_BYTES => {
+                Some(*slots)
+            }
             _ => None,
         };
         if let Some(more) = more {

@@ -118,7 +118,7 @@ impl Engine {
     fn finality_after(&self, head: BlockId, asked: Finality) -> Result<Finality, StateError> {
         let is_ancestor = |block: BlockId| -> Result<bool, StateError> {
             match block.number <= head.number {
-                true => self.journal.blocks.is_kin(head, block),
+                true => self.journal.blocks.is_on_same_branch(head, block),
                 false => Ok(false),
             }
         };
@@ -167,7 +167,7 @@ impl Engine {
             return Ok(());
         }
         let is_on_it = match finalized.number <= block.number {
-            true => self.journal.blocks.is_kin(block, finalized)?,
+            true => self.journal.blocks.is_on_same_branch(block, finalized)?,
             false => false,
         };
         match is_on_it {
@@ -211,7 +211,7 @@ impl Engine {
         let known = *self.journal.finality.lock();
         let mut gone = Vec::new();
         for block in known.blocks() {
-            if block.number > id.number || !self.journal.blocks.is_kin(id, block)? {
+            if block.number > id.number || !self.journal.blocks.is_on_same_branch(id, block)? {
                 gone.push(block);
             }
         }

@@ -164,8 +164,8 @@ impl Engine {
             let known = self.newest_committed(layer.block, tree)?;
             // What is built on an ancestor of the finalized block does not descend from that one.
             let is_sealed = known != layer.block;
-            let is_kin = self.journal.blocks.is_kin(known, finalized)?;
-            if !is_kin || is_sealed && known.number < finalized.number {
+            let is_on_same_branch = self.journal.blocks.is_on_same_branch(known, finalized)?;
+            if !is_on_same_branch || is_sealed && known.number < finalized.number {
                 lost.push(layer);
             }
         }

@@ -94,12 +94,12 @@ impl EngineDriver {
         let Some(finalized) = finality.finalized else {
             return;
         };
-        let is_kin = |id: BlockId| match id.number <= finalized.number {
+        let is_on_same_branch = |id: BlockId| match id.number <= finalized.number {
             true => self.is_ancestor(id, finalized.hash),
             false => self.is_ancestor(finalized, id.hash),
         };
         let known = self.known.values().map(|known| known.id);
-        let freed: Vec<_> = known.filter(|id| !is_kin(*id)).collect();
+        let freed: Vec<_> = known.filter(|id| !is_on_same_branch(*id)).collect();
         for id in freed {
             self.known.get_mut(&id.hash).expect("a block").kept = false;
         }

@@ -176,7 +176,7 @@ fn what_is_beside_the_state_is_read_from_golden_files() {
     assert_eq!(history.durable().number, BLOCKS);
     history.check().unwrap();
     for number in 0..=BLOCKS {
-        let view = history.view_at(&db, number).unwrap();
+        let view = history.state_at(&db, number).unwrap();
         let root = db.block(number).unwrap().unwrap().state_root;
         assert_eq!(view.state_root().unwrap(), root, "{number}");
         for index in 0..ACCOUNTS {

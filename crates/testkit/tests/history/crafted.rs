@@ -149,7 +149,7 @@ fn changed_pages_make_no_wrong_proof() {
         let history = History::open_read_only(Arc::new(copy), &world.db, LITTLE).unwrap();
         _ = history.check();
         for number in [0, 1, 2, 20, 40, 58] {
-            let view = history.view_at(&world.db, number).unwrap();
+            let view = history.state_at(&world.db, number).unwrap();
             let model = &world.models[&view.block().hash];
             let slots: Vec<_> = (0..SLOTS).step_by(3).map(path).collect();
             let keys = (0..ACCOUNTS + 30).map(|at| (path(at), slots.clone()));

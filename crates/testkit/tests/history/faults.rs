@@ -115,7 +115,7 @@ fn passing_errors_pass() {
     (0..120).for_each(|_| world.block());
     world.catch_up();
     world.history.flush().unwrap();
-    let view = world.history.view_at(&world.db, 3).unwrap();
+    let view = world.history.state_at(&world.db, 3).unwrap();
     let id = view.block();
     let mut failed = 0;
     for at in (0..ACCOUNTS).map(path) {
@@ -174,7 +174,7 @@ fn a_chain_that_leaves_the_first_block_may_come_back_to_it_and_no_other_is_follo
         head,
         "it waits"
     );
-    assert!(history.view_at(db, 15).is_err());
+    assert!(history.state_at(db, 15).is_err());
     db.set_head(head).unwrap();
     history.catch_up(db, &mut |_| true).unwrap();
     world.history = history;
@@ -187,7 +187,7 @@ fn a_chain_that_leaves_the_first_block_may_come_back_to_it_and_no_other_is_follo
         .err()
         .unwrap();
     assert!(matches!(error, HistoryError::Abandoned { .. }), "{error}");
-    let error = world.history.view_at(&world.db, 25).err().unwrap();
+    let error = world.history.state_at(&world.db, 25).err().unwrap();
     assert!(matches!(error, HistoryError::Abandoned { .. }), "{error}");
 }
 

@@ -60,7 +60,7 @@ fn a_block_above_the_head_is_refused_while_the_head_is_below_the_history() {
         let world = World::from_block(nodes, 120, LITTLE);
         world.db.unwind(110).unwrap();
         let (history, db) = (world.history.clone(), world.db.clone());
-        let error = in_time("a view", move || history.view_at(&db, 125).err().unwrap());
+        let error = in_time("a view", move || history.state_at(&db, 125).err().unwrap());
         let number = match error {
             HistoryError::State(StateError::NoSuchBlock { number, .. }) => number,
             other => panic!("{other}"),
@@ -242,7 +242,7 @@ fn readers_beside_a_follower_that_prunes_see_what_was() {
                     let mut random = Random::new(seed * 10 + reader);
                     while !is_over.load(Ordering::Relaxed) {
                         let number = db.head().number.saturating_sub(random.below(60));
-                        let view = match history.view_at(&db, number) {
+                        let view = match history.state_at(&db, number) {
                             Ok(view) => view,
                             Err(
                                 HistoryError::NotKept { .. }

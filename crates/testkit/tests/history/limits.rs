@@ -94,7 +94,7 @@ fn an_archive_that_catches_up_with_little_memory_has_few_files() {
     let history = History::open(Arc::new(disk), &db, none).unwrap();
     for number in [0, 1, 1_499, 2_999] {
         let root = db.block(number).unwrap().unwrap().state_root;
-        let view = history.view_at(&db, number).unwrap();
+        let view = history.state_at(&db, number).unwrap();
         assert_eq!(view.state_root().unwrap(), root);
     }
 }

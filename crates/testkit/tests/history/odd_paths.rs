@@ -82,7 +82,7 @@ impl World {
 
     fn odd_compare(&self, number: u64, size: &Size) {
         let id = self.db.block_id(number).unwrap().unwrap();
-        let view = self.history.view_at(&self.db, number).unwrap();
+        let view = self.history.state_at(&self.db, number).unwrap();
         let model = &self.models[&id.hash];
         for at in (0..size.accounts).map(odd_path) {
             let expected = model.account(&at);

@@ -372,7 +372,7 @@ fn damage_below_an_open_history_is_named_and_never_believed() {
                 }
             }
             let number = world.random.below(120);
-            let view = history.view_at(&world.db, number).unwrap();
+            let view = history.state_at(&world.db, number).unwrap();
             match read_all(&world, &view) {
                 Ok(()) => unseen += 1,
                 Err(error) => {

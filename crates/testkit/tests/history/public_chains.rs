@@ -48,7 +48,7 @@ fn compare(what: &str, db: &Db) {
         let expected = db.view_at(number).unwrap();
         let nodes = expected.extract(&keys).unwrap().witness_nodes();
         for history in [&above, &below] {
-            let view = history.view_at(db, number).unwrap();
+            let view = history.state_at(db, number).unwrap();
             assert_eq!(view.state_root().unwrap(), expected.state_root());
             let proof = view.extract(&keys).unwrap();
             assert_eq!(proof.witness_nodes(), nodes, "block {number}");

@@ -59,7 +59,7 @@ fn a_proof_of_a_range_waits_for_levels_and_not_for_nodes() {
         LeafRange::slots(path(0), B256::ZERO, last),
     ];
     for number in [0, BLOCKS / 2, BLOCKS - 3] {
-        let view = history.view_at(&db, number).unwrap();
+        let view = history.state_at(&db, number).unwrap();
         let root = db.block(number).unwrap().unwrap().state_root;
         for (range, limit) in ranges
             .iter()

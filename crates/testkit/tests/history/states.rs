@@ -108,7 +108,7 @@ fn made_afterwards_it_serves_the_same() {
     for number in [100, 101, 164, 171, 299, 300] {
         world.compare(number);
     }
-    let error = world.history.view_at(&world.db, 99).err().unwrap();
+    let error = world.history.state_at(&world.db, 99).err().unwrap();
     assert!(matches!(
         error,
         HistoryError::NotKept {
@@ -148,7 +148,7 @@ fn a_history_grows_downwards_window_by_window_and_goes_on_where_it_was() {
         (0..20).for_each(|_| world.block());
         world.catch_up();
         (10..world.db.head().number).for_each(|number| world.compare(number));
-        assert!(world.history.view_at(&world.db, 9).is_err());
+        assert!(world.history.state_at(&world.db, 9).is_err());
         world
             .history
             .extend_down(&world.db, 0, &mut |_| true)
@@ -189,7 +189,7 @@ fn what_is_no_longer_kept_leaves_by_whole_runs() {
                 world.compare(world.db.head().number.saturating_sub(keep));
                 assert_eq!(
                     first == 0,
-                    world.history.view_at(&world.db, first.max(1) - 1).is_ok()
+                    world.history.state_at(&world.db, first.max(1) - 1).is_ok()
                 );
             }
         }
@@ -215,7 +215,7 @@ fn a_view_stays_as_it_is_while_the_head_moves() {
             .into();
         let views: Vec<_> = ids
             .iter()
-            .map(|id| world.history.view_at(&world.db, id.number).unwrap())
+            .map(|id| world.history.state_at(&world.db, id.number).unwrap())
             .collect();
         world.db.unwind(50).unwrap();
         (0..60).for_each(|_| world.block());
@@ -296,7 +296,7 @@ fn a_look_up_takes_at_most_one_read_of_the_history_but_for_false_positives() {
     let (mut look_ups, mut most) = (0, 0);
     let before = world.history.stats().reads;
     for number in (0..600).step_by(13) {
-        let view = world.history.view_at(&world.db, number).unwrap();
+        let view = world.history.state_at(&world.db, number).unwrap();
         for at in (0..ACCOUNTS).map(path) {
             let before = world.history.stats().reads;
             view.account(&at).unwrap();

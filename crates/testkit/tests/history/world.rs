@@ -288,7 +288,7 @@ impl World {
             .block_id(number)
             .unwrap()
             .expect("a canonical block");
-        let view = self.history.view_at(&self.db, number).unwrap();
+        let view = self.history.state_at(&self.db, number).unwrap();
         self.compare_view(&view, id);
     }
 

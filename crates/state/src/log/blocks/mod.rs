@@ -457,7 +457,7 @@ impl Blocks {
         if let Some(finalized) = range.finalized {
             let mut kin = Vec::with_capacity(newest.len());
             for block in newest {
-                if self.is_kin_in(&state, block.id, finalized)? {
+                if self.is_on_same_branch_in(&state, block.id, finalized)? {
                     kin.push(block);
                 }
             }
@@ -533,11 +533,15 @@ impl Blocks {
 
     /// Whether `block` is the canonical block `finalized`, or one of its ancestors or descendants: other
     /// blocks can't be built upon any more. `block` is known.
-    pub(crate) fn is_kin(&self, block: BlockId, finalized: BlockId) -> Result<bool, StateError> {
-        self.is_kin_in(&self.state.read(), block, finalized)
+    pub(crate) fn is_on_same_branch(
+        &self,
+        block: BlockId,
+        finalized: BlockId,
+    ) -> Result<bool, StateError> {
+        self.is_on_same_branch_in(&self.state.read(), block, finalized)
     }
 
-    fn is_kin_in(
+    fn is_on_same_branch_in(
         &self,
         state: &State,
         block: BlockId,
@@ -555,13 +559,15 @@ impl Blocks {
     }
 
     /// Forgets the recent blocks and orphans that are no kin of the canonical block `finalized`: see
-    /// [`Blocks::is_kin`]. Ancestors of the base stay.
+    /// [`Blocks::is_on_same_branch`]. Ancestors of the base stay.
     pub(crate) fn forget_branches(&self, finalized: BlockId) -> Result<(), StateError> {
         let state = &mut *self.state.write();
         let mut forgotten = Vec::new();
         for block in state.recent.values() {
             let id = block.id;
-            if !self.is_base_ancestor(state, id)? && !self.is_kin_in(state, id, finalized)? {
+            if !self.is_base_ancestor(state, id)?
+                && !self.is_on_same_branch_in(state, id, finalized)?
+            {
                 forgotten.push(id.hash);
             }
         }
