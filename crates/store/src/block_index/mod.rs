@@ -62,7 +62,7 @@ pub enum IndexState {
     /// The index was missing or damaged, and is now empty. The caller scans the log and sets all
     /// entries.
     Rebuild {
-        /// What was wrong with it.
+        /// Description of the fault.
         reason: String,
     },
 }

@@ -33,7 +33,7 @@ pub struct LogOptions {
     /// Step in bytes by which a file is extended with zeros, if it was not preallocated as a whole.
     /// Most syncs then leave the file's length as it is. 0 turns extension off.
     pub extend_bytes: u64,
-    /// Seed of all checksums, so that a stranger can't hide a forged record in a block's payload:
+    /// Seed of all checksums, so that an attacker can't hide a forged record in a block's payload:
     /// see [`Manifest::salt`](crate::Manifest::salt).
     pub salt: u64,
 }

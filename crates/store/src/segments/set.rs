@@ -44,7 +44,7 @@ impl Default for SegmentOptions {
     }
 }
 
-/// What [`Segments::settle`] dropped.
+/// Bytes and files dropped by [`Segments::settle`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentsRecovery {
     /// Bytes cut off after the checkpointed ends of segments.

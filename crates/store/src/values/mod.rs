@@ -23,12 +23,11 @@
 //! torn, but nothing refers to that: the log record that would is written only after the sync that
 //! makes the value whole.
 //!
-//! So the next value goes to the end of the newest file, if records follow each other from the
-//! checkpointed length to there, as heads of records tell without reading values. Otherwise it
-//! begins a new segment. Where a crash cut a record off, the next one must not begin within the
-//! space that the torn one claims, where a scan would not find it. Always beginning a new segment
-//! would make one small file for each opening. A new segment begins also where the newest file has
-//! no intact header, is shorter than it should be, or has a second name in a backup.
+//! So the next value goes to the end of the newest file, if the heads of records form a chain from the checkpointed
+//! length to there. Otherwise it begins a new segment. Where a crash cut a record off, the next one must not begin
+//! within the space that the torn one claims, where a scan would not find it. Always beginning a new segment would make
+//! one small file for each opening. A new segment begins also where the newest file has no intact header, is shorter
+//! than it should be, or has a second name in a backup.
 //!
 //! # Access
 //!
@@ -50,7 +49,7 @@
 //! The checkpoint stores all three ([`Values::encode_table`]). A file that is missing is an error if
 //! the table says that it is needed.
 //!
-//! What is left out: values are not compressed, and equal values are not shared.
+//! Deliberately absent: values are not compressed, and equal values are not shared.
 
 mod place;
 mod format;
