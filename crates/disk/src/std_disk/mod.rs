@@ -137,8 +137,8 @@ impl StdDisk {
         }
     }
 
-    /// The error of an operation on `path`. A link that leads to nothing is named: what is gone is not this file, but the
-    /// disk that the link leads to.
+    /// Returns the error of an operation on `path`. Names a dangling link on the way: the missing thing is then the
+    /// disk that the link points to, not this file.
     fn error_at(&self, op: &'static str, path: &Path, error: io::Error) -> DiskError {
         let error = match error.kind() {
             io::ErrorKind::NotFound => self.dangling(path).unwrap_or(error),
