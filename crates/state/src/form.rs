@@ -1,4 +1,4 @@
-//! What a database was made as: its commitment and the kind of its leaves, in the manifest.
+//! Permanent form of a database: its commitment and the kind of its leaves, in the manifest.
 
 use crate::{
     layered::intervals::Intervals,

@@ -7,7 +7,7 @@ use alloy_primitives::{B256, Bytes};
 use cambium_snapshot::{StateError, remove_spilled};
 use cambium_store::{StoreError, create_readers_dir, quarantine};
 
-/// What opening a database has found and done.
+/// Findings and actions of opening a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Number of blocks of the log that were replayed, since the snapshot did not have them.

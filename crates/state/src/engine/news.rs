@@ -1,7 +1,7 @@
 //! Waking of subscribers.
 //!
-//! It says only *that* the canonical chain has changed. What has changed is in the log, so nothing
-//! grows while a subscriber is slow, and nobody who commits waits for one.
+//! A signal says only *that* the canonical chain has changed. The changes are in the log, so
+//! nothing grows while a subscriber is slow, and commits never wait for one.
 
 use parking_lot::{Condvar, Mutex};
 use std::time::Instant;

@@ -36,7 +36,7 @@ use std::{
 /// Blocks of which a subscription remembers the position in the log, so that it can undo them after
 /// their branch was forgotten.
 const REMEMBERED_MAX: usize = 4096;
-/// Attempts of a reader to take a step, each after catching up with whoever removes what it reads.
+/// Attempts of a reader to take a step, each after catching up with the writer, which removes old files.
 const READER_ATTEMPTS: u32 = 4;
 /// Time between two looks of a reader at the log that another process writes.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
@@ -71,10 +71,10 @@ impl Db {
     /// the block of the [`View`](crate::View) from which it began, or the stored
     /// [`Subscription::cursor`] of an earlier one. The first event comes after that block.
     ///
-    /// If `cursor` is not canonical any more, the blocks on its branch are reverted first. Each event
-    /// is delivered at least once: a subscriber that was stopped between handling an event and storing
-    /// the cursor gets that event again. Nothing is lost by being slow, or away, as long as the log keeps
-    /// the blocks: see [`Options::keep_blocks`](crate::Options::keep_blocks).
+    /// If `cursor` is not canonical any more, the blocks on its branch are reverted first. Each event is delivered at
+    /// least once: a subscriber that was stopped between handling an event and storing the cursor gets that event
+    /// again. A slow or stopped subscriber misses nothing while the log keeps the blocks: see
+    /// [`Options::keep_blocks`](crate::Options::keep_blocks).
     ///
     /// The subscription is a handle of the database, which [`Db::close`] waits for.
     ///
@@ -169,24 +169,23 @@ impl Subscription {
     ///
     /// # Errors
     ///
-    /// [`StateError::CannotFollow`] if the cursor is not in the database, if it is on a branch that was
-    /// forgotten long ago, or if blocks after it have left the log: whatever the subscriber has derived
-    /// must be made again, from the state at a newer block. [`StateError::Store`] and
-    /// [`StateError::Damaged`] if the log can't be read; in a reader, also the errors of
-    /// [`Db::catch_up`]. After an error the cursor is where it was.
+    /// [`StateError::CannotFollow`] if the cursor is not in the database, if it is on a branch that was forgotten long
+    /// ago, or if blocks after it have left the log: the subscriber's derived data must be made again, from the state
+    /// at a newer block. [`StateError::Store`] and [`StateError::Damaged`] if the log can't be read; in a reader, also
+    /// the errors of [`Db::catch_up`]. After an error the cursor is where it was.
     pub fn try_next(&mut self) -> Result<Option<ChainEvent>, StateError> {
         if !self.db.is_read_only() {
             return self.step();
         }
-        // Where there is no block to add, this handle may be what is behind, and not the cursor: somebody else has
-        // followed the writer further.
+        // Without a block to add, this handle may be behind instead of the cursor: another subscriber may have followed
+        // the writer further.
         if !matches!(self.look(), Ok(NextStep::Apply(_) | NextStep::Finalize(_))) {
             self.db.catch_up()?;
         }
         let mut attempt = 1;
         loop {
             match self.step() {
-                // What it read may have left the log meanwhile.
+                // Blocks may have left the log during the read.
                 Err(_) if attempt < READER_ATTEMPTS => {
                     attempt += 1;
                     self.db.catch_up()?;
@@ -223,7 +222,7 @@ impl Subscription {
         }
     }
 
-    /// What follows from the cursor and the chain of this moment.
+    /// The next step from the cursor on the present chain.
     fn look(&self) -> Result<NextStep, StateError> {
         let finalized = self.db.finality().finalized;
         let to = match self.only_finalized {

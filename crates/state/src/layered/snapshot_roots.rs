@@ -61,7 +61,7 @@ pub(crate) struct SnapshotRoots {
 #[derive(Default)]
 struct Roots {
     entries: HashMap<B256, (BlockNumber, Entry)>,
-    /// Number of jobs that have not ended. Somebody else may have found the root of one meanwhile.
+    /// Number of jobs that have not ended. Another thread may have found the root of one meanwhile.
     jobs: usize,
 }
 

@@ -79,7 +79,7 @@ impl Repair<'_> {
                     let is_here = offset < block + block_bytes && block < end;
                     match damage.kind {
                         LogDamageKind::Header | LogDamageKind::Range => is_here.then_some(end),
-                        // Nothing follows the end of a file.
+                        // The end of a file has no successor.
                         LogDamageKind::End => is_here.then_some(u64::MAX),
                         LogDamageKind::File | LogDamageKind::Newest => Some(u64::MAX),
                     }

@@ -120,7 +120,7 @@ impl Engine {
         self.health.check()?;
         let root = match self.root_of_layer(block)? {
             Some(root) => root,
-            // A merge that passed the block has found it. Restoring its state would take memory for nothing.
+            // A merge that passed the block has found the root. Restoring its state would only take memory.
             None => match self.known_snapshot_root(block) {
                 Some(root) => root,
                 None => self.root_of_old_state(block)?,

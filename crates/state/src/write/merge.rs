@@ -189,7 +189,7 @@ impl Engine {
             head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
             target_head,
-            // What a replay finds finalized may be undone by a later record.
+            // A later record may undo the finality that a replay finds.
             finalized: match self.journal.replaying.lock().is_some() {
                 true => None,
                 false => self.journal.finality.lock().finalized,
@@ -294,7 +294,7 @@ impl Engine {
         segments.fold(pinned, u32::min)
     }
 
-    /// Removes segments of values that nobody needs any more.
+    /// Removes unneeded segments of values.
     fn remove_values(&self) -> Result<(), StateError> {
         let Some(values) = &self.store.values else {
             return Ok(());
@@ -381,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// What a checkpoint of `target` says about the `layered` commitment, if the chain has it.
+    /// Roots of the `layered` commitment for a checkpoint of `target`, if the chain has it.
     fn layered_roots(&self, target: &Layer, head: BlockId) -> Option<LayeredRoots> {
         let layered = self.layered.as_ref()?;
         let oldest = head.number.min(target.block.number);

@@ -9,7 +9,7 @@
 //! While a merge is under way, the layers that have grown since it began may not fill a larger
 //! share of the room than the share of the merge that is done. Blocks that arrive faster than they
 //! can be merged are thus slowed down evenly, in proportion to their size. As soon as the memory of
-//! the merged layers is free, nobody waits any more, whatever remains of the merge.
+//! the merged layers is free, blocks stop waiting even if the merge is unfinished.
 //!
 //! Long values take little memory and much disk, and only a merge finds out which of their files can
 //! go. So blocks also wait for a merge, until its checkpoint is durable, once
@@ -42,8 +42,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`StateError::NoRoom`] if sealed blocks, which nobody commits within [`COMMIT_MAX`], would
-    /// take more than twice the memory of the layers.
+    /// [`StateError::NoRoom`] if sealed blocks would take more than twice the memory of the layers, and are not
+    /// committed within [`COMMIT_MAX`].
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut stall = None;
