@@ -1,5 +1,5 @@
-//! A proof verifier without the standard library: what a bridge, a wallet on a chip or a guest of a zero-knowledge
-//! machine does with a proof by `eth_getProof`, given a state root that it trusts.
+//! A proof verifier without the standard library, as a bridge, a wallet on a chip or a guest of a zero-knowledge
+//! machine needs it for a proof by `eth_getProof`, given a state root that it trusts.
 //! `cargo run -p cambium-trie --example no_std_verifier`
 //!
 //! The module `verifier` uses `core`, `alloc` and the verifiers alone; `./test` compiles these without the

@@ -32,7 +32,7 @@ pub struct RangeProof {
 /// Maximum number of leaves of a range, unless the proof has as many nodes or the verifier says otherwise.
 const LEAVES_MAX: usize = 1 << 20;
 
-/// What a [`RangeProof`] proves.
+/// Leaves that a [`RangeProof`] proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedPage<T> {
     /// Hashed keys and values, in the order of the keys. There are no others in the range.
@@ -84,7 +84,7 @@ pub enum RangeProofError {
     },
 }
 
-/// What a range has.
+/// Describes the leaves of a range for errors.
 fn of(address: &Option<Address>) -> alloc::string::String {
     match address {
         None => "accounts".into(),

@@ -1,4 +1,4 @@
-//! Building from leaves and keeping: what is refused, what it costs, and the bytes it has.
+//! Building from leaves and storing: rejected input, the cost, and the bytes.
 
 use crate::common;
 use crate::common::{Random, hashed, steps, trie_of};

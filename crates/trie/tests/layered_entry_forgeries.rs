@@ -116,7 +116,7 @@ fn proofs_with_nodes_that_are_left_out_added_or_in_another_trie_are_refused() {
                 forged[at].nodes.remove(node);
                 assert_refused(root, with(forged), keys, "a node is left out");
             }
-            // What the key needs if the tries above are passed over.
+            // The nodes that the key needs if the tries above are passed over.
             for node in &all[at].nodes {
                 let mut forged = tries(whole);
                 if !forged[at].nodes.contains(node) {

@@ -23,7 +23,7 @@ use alloy_primitives::B256;
 /// reads and writes is one for [`verify_layered_update`](crate::verify_layered_update).
 pub struct LayeredEntryProver {
     proof: LayeredEntryProof,
-    /// Keys about which the upper tries say nothing, sorted.
+    /// Keys that the upper tries don't have, sorted.
     open: Vec<B256>,
 }
 

@@ -145,7 +145,7 @@ fn put_nibbles(key: &Key, from: usize, to: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a trie, which is not hashed. What follows it stays unread.
+/// Reads a trie, which is not hashed. Bytes after it stay unread.
 ///
 /// # Errors
 ///

@@ -8,9 +8,8 @@
 //!   root(n) = keccak(root(delta) ++ root(intermediate) ++ root(snapshot))
 //! ```
 //!
-//! An *upper trie* has a leaf for each account that its blocks changed, and a slot for each slot
-//! that they changed. It says nothing about anything else, so that nothing below it has to be read
-//! for its root:
+//! An *upper trie* has a leaf for each account that its blocks changed, and a slot for each slot that they changed. It
+//! has nothing else, so that nothing below it has to be read for its root:
 //!
 //! - A leaf has a *mark*. The account's fields are *kept* (only slots changed), *put* or *deleted*.
 //! - A *wipe* voids the slots of lower layers without listing them.
