@@ -33,7 +33,7 @@ pub struct DryRunError<E> {
 }
 
 impl Chain {
-    /// Executes a block on the state of `view`. The outcome has an access list, whatever the fork.
+    /// Executes a block on the state of `view`. The outcome has an access list on every fork.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ impl Chain {
 }
 
 impl ChainSpec {
-    /// Executes a block by these rules on any state, which need not be a Cambium database. The
-    /// outcome has an access list, whatever the fork.
+    /// Executes a block by these rules on any state, which need not be a Cambium database. The outcome has an access
+    /// list on every fork.
     ///
     /// # Errors
     ///
