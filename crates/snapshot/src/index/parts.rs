@@ -39,11 +39,11 @@ pub struct PartCache {
 #[derive(Default)]
 struct ResidentParts {
     parts: HashMap<(u64, u64), Weak<PartialTrie>>,
-    /// Number of entries at which those that nobody holds are removed.
+    /// Number of entries at which dropped ones are removed.
     sweep_at: usize,
 }
 
-/// Number of entries below which those that nobody holds are not looked for.
+/// Number of entries below which dropped ones are not searched for.
 const SWEEP_MIN: usize = 1024;
 
 impl ResidentParts {

@@ -45,7 +45,7 @@ pub(super) struct IndexEdit<'a> {
     unhashed: Vec<Link>,
 }
 
-/// What an [`IndexEdit`] leads to.
+/// Result of an [`IndexEdit`].
 pub(super) struct EditedIndex {
     pub(super) index: PartialTrie,
     /// As [`IndexEdit::touched`]. `None` if all nodes have moved.
