@@ -8,7 +8,7 @@ use crate::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a check of an index has read.
+/// Counts of a checked index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckedIndex {
     /// Number of runs.
