@@ -47,7 +47,7 @@ impl WantedPages {
         *wanted = count.max(*wanted);
     }
 
-    /// Reads them all. What can't be read is left out: whoever needs it meets the error.
+    /// Reads all wanted pages. Omits those that can't be read: the error is returned to the lookup that needs the page.
     pub(crate) fn read(self) -> PagesAhead {
         let mut ahead = self.cached;
         let Some((_, (run, _))) = self.wanted.first_key_value() else {

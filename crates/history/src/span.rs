@@ -43,7 +43,7 @@ pub(crate) struct Limits {
     pub(crate) threads: usize,
 }
 
-/// What tells of the state above a span, at one moment.
+/// The state above a span and the runs above it, at one moment.
 #[derive(Clone)]
 pub(crate) struct Above {
     /// The state after the newest block of the runs, or after the newest of the span, if there are none.
@@ -71,7 +71,7 @@ enum Outcome {
     NotShared,
 }
 
-/// What becomes of a span after a window.
+/// Continuation of a span after a window.
 pub(crate) enum Keep {
     /// It goes on below what is there now.
     GoOn(Above),

@@ -36,7 +36,7 @@ impl Weighter<Place, Arc<[u8]>> for PageWeight {
     }
 }
 
-/// What all runs of a history read with: the disk, a cache of pages, and counters.
+/// Shared by all runs of a history for reading: the disk, a cache of pages, and counters.
 pub(crate) struct PageReads {
     pub(crate) disk: Arc<dyn Disk>,
     cache: Cache<Place, Arc<[u8]>, PageWeight>,
