@@ -116,7 +116,7 @@ fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
     again.merge().unwrap();
     assert_has(&open(&copy).unwrap(), 399);
     assert_has(&again, 400);
-    // What a reader adds by itself it forgets when there is a later list.
+    // A reader drops its own additions when it reads a later list.
     add_block(&reader, 400).unwrap();
     assert_has(&reader, 400);
     reader.reload().unwrap();
