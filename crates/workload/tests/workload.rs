@@ -422,7 +422,7 @@ fn the_same_parameters_give_the_same_bytes_and_others_give_others() {
             [&first, &again, &other].map(|dir| std::fs::read(dir.path().join(name)).unwrap());
         assert!(first == again && first != other, "{name}");
     }
-    // What the parameters mean is fixed: a change of these hashes is a change of every workload.
+    // The meaning of the parameters is fixed: a change of these hashes changes every workload.
     let golden = |dir: &Path| {
         ["genesis.json", "chain.rlp"].map(|name| keccak256(std::fs::read(dir.join(name)).unwrap()))
     };
