@@ -62,8 +62,8 @@ pub struct BlockExecutor {
     pub kind: ExecutorKind,
     /// Number of threads that transactions run on.
     pub threads: NonZeroUsize,
-    /// A block whose transactions have lower gas limits in sum is executed sequentially, whatever
-    /// the kind. Zero also turns off every other heuristic that prefers sequential execution.
+    /// A block whose transactions have lower gas limits in sum is executed sequentially by every
+    /// kind. Zero also turns off every other heuristic that prefers sequential execution.
     pub gas_min: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Rules of EIP-7928 that public fixtures do not reach, or reach by chance: what is touched when
+//! Rules of EIP-7928 that public fixtures do not reach, or reach by chance: the touched keys when
 //! gas runs out at a certain place, and steps of several calls.
 
 use alloy_consensus::{Header, SignableTransaction, TxLegacy};
