@@ -10,7 +10,7 @@ use cambium_state::StateError;
 /// Error of an operation of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum KvError {
-    /// The transaction lost against another one. Nothing of it was written: begin again.
+    /// The transaction conflicts with another one, and wrote nothing: begin it again.
     #[error("the transaction can't be committed: {0}; begin it again")]
     Conflict(Box<Conflict>),
     /// The transaction's snapshot is so old that it is not known what was written since.

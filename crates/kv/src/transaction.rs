@@ -113,8 +113,8 @@ impl Transaction {
         }
     }
 
-    /// Begins an iteration as [`Transaction::range`] does, which does not borrow the transaction: what
-    /// is written ahead of the cursor meanwhile is visited, too.
+    /// Begins an iteration as [`Transaction::range`] does, which does not borrow the transaction: later writes ahead of
+    /// the cursor are visited, too.
     pub fn cursor(&self, bounds: impl RangeBounds<B256>) -> Cursor {
         Cursor::new(self.snapshot.block(), KeyRange::within(bounds))
     }
@@ -140,7 +140,7 @@ impl Transaction {
         self.writes.append(batch);
     }
 
-    /// What it has written so far.
+    /// Its writes so far.
     pub const fn writes(&self) -> &WriteBatch {
         &self.writes
     }
@@ -157,9 +157,8 @@ impl Transaction {
         Ok(prove_keys(&self.snapshot, is_layered, keys)?)
     }
 
-    /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and that
-    /// there are no others. What is proved counts as read. The transaction's own writes have no root,
-    /// and are not looked at.
+    /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and the absence of others.
+    /// The proved range counts as read. The transaction's own writes have no root, and are ignored.
     ///
     /// # Errors
     ///

@@ -31,8 +31,8 @@ struct Working {
 #[derive(Clone, Copy, PartialEq)]
 enum Validation {
     On,
-    /// Reads are a transaction's, and writes a batch that read nothing: nobody looks whether they
-    /// belong together.
+    /// Reads are a transaction's, and writes a batch that read nothing: without validation against
+    /// each other.
     Off,
 }
 
