@@ -184,7 +184,7 @@ fn what_was_made_without_stays_without_and_says_so() {
     let told = cambium!("db", "dump", &file, "--require-preimages", "-d", &db);
     told.fails(1, &["is known by its hash 0x", "cambium init --preimages"]);
     assert!(!file.exists());
-    // What is not a file of the dump's own stays: this might be /dev/null.
+    // A file that the dump did not create stays: it might be /dev/null.
     let (link, to) = (fixture.path("link"), fixture.write("to", b""));
     std::os::unix::fs::symlink(to, &link).unwrap();
     let told = cambium!(
@@ -225,7 +225,7 @@ fn what_was_made_without_stays_without_and_says_so() {
     )
     .done();
     assert_eq!(ask("db check --preimages", &made)["whole"], true);
-    // To have them is no reason against going on without asking for them.
+    // The database can be used further without the option.
     cambium!("init", "--genesis", &genesis, "-d", &made).done();
 }
 

@@ -182,7 +182,7 @@ fn catch_up(history: &History, db: &Db, out: &Output) -> Result<BlockId, Failure
     }
 }
 
-/// Adds older blocks, down to that above `from`, or as far as the log goes.
+/// Adds older blocks, down to that above `from`, or to the end of the log.
 fn extend_down(history: &History, db: &Db, from: Option<u64>, out: &Output) -> Result<(), Failure> {
     let first = history.blocks().0.number;
     let to = match from {

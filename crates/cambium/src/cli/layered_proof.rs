@@ -119,7 +119,7 @@ fn targets<'a>(address: Address, keys: impl Iterator<Item = &'a StorageKey>) -> 
     ProofTargets::new(vec![(keccak256(address), slots)])
 }
 
-/// What a proof shows.
+/// Values that a proof shows.
 struct Shown {
     roots: Roots,
     account: Option<Account>,

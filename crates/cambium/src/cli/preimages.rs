@@ -1,5 +1,5 @@
-//! Preimages: the addresses and the keys of slots behind the hashes in the state. Made by `init --preimages`, shown by
-//! whoever would print hashes.
+//! Preimages: the addresses and the keys of slots behind the hashes in the state. Made by `init --preimages`, and
+//! printed in place of hashes.
 
 use super::{
     args::{
@@ -102,7 +102,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What the preimages of a database are, and up to which block; `None` if it has none. An error is noted, and
+/// Returns the figures of a database's preimages, and their newest block; `None` if it has none. An error is noted, and
 /// returned for output: the database does not need them.
 pub(crate) fn stats(
     db: &Db,

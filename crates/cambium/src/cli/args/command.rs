@@ -1,4 +1,4 @@
-//! The command line as a whole: the commands, and what holds for all of them.
+//! The command line as a whole: the commands, and the options common to all of them.
 
 use super::{
     super::{config::CONFIG_HELP, numbers::NUMBERS_HELP},
