@@ -7,8 +7,8 @@
 //! while a view is held for a stretch and then renewed, old views are made and dropped, accounts
 //! are proved, and blocks are unwound. Values, proofs and roots are compared with a model.
 //!
-//! What is sampled must not grow from the middle third to the last third; the first is for caches to
-//! fill. The block log and its index grow with blocks, at a constant rate.
+//! Sampled figures must not grow from the middle third to the last third; the first is for caches to fill. The block
+//! log and its index grow with blocks, at a constant rate.
 
 mod samples;
 mod steady_world;
@@ -118,7 +118,7 @@ fn open(dir: &Path) -> Db {
     }
 }
 
-/// What was done, and how often.
+/// Number of operations of each kind.
 #[derive(Default)]
 struct Done {
     blocks: u64,

@@ -74,7 +74,7 @@ fn proved(view: &View, account: &B256) -> Option<Account> {
     }
 }
 
-/// What the reader has is what the writer has.
+/// The reader has the same state as the writer.
 fn assert_same(reader: &Db, writer: &Db) {
     assert_eq!(reader.head(), writer.head());
     let (ours, theirs) = (reader.view().unwrap(), writer.view().unwrap());
@@ -311,7 +311,7 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
                     opened.fetch_add(1, Ordering::Relaxed);
                     for _ in 0..random.below(12) {
                         let view = reader.view().unwrap();
-                        // It is in the log before its writer has told.
+                        // It is in the log before its writer has recorded it.
                         let root = loop {
                             if let Some(root) = known.lock().unwrap().get(&view.block()) {
                                 break *root;
@@ -493,8 +493,8 @@ fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
         copies.push((to, head));
     }
     assert!(shared > 0);
-    // Copies that lose their newest checkpoint, or the newest file of their log, and make do with the
-    // rest: what they cut off is not what they share.
+    // Copies that lose their newest checkpoint, or the newest file of their log, and make do with the rest: the files
+    // that they cut off are not shared ones.
     for number in 0..4 {
         (0..40).for_each(|_| _ = step(&writer, &mut random));
         if number % 2 == 0 {

@@ -228,7 +228,7 @@ impl EngineDriver {
     }
 }
 
-/// Writes as a verifier is told of them.
+/// Writes in a verifier's form.
 fn entry_writes(
     changes: &Changes,
     committed: impl Fn(&Bytes) -> ValueCommitment,

@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub blocks: u64,
 }
 
-/// Opens the history as soon as nobody else has it.
+/// Opens the history as soon as its lock is free.
 pub(crate) fn open_history(disk: &FaultyDisk, db: &Db) -> History {
     History::open(Arc::new(disk.clone()), db, LITTLE).unwrap()
 }
