@@ -1,4 +1,4 @@
-//! Changes as serde has them. What is read obeys the rules of [`Changes::try_new`].
+//! Changes as serde has them. Changes that are read obey the rules of [`Changes::try_new`].
 
 use crate::{
     AccountDiff, AccountUpdate, Changes, EntryValue, INLINE_VALUE_BYTES_MAX, StoredValue,
