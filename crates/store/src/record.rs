@@ -66,7 +66,7 @@ pub(crate) enum Found {
     Damage(&'static str),
 }
 
-/// A file of records with what is needed to read them.
+/// A file of records, with the parameters for reading them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordFile<'a> {
     pub(crate) file: &'a dyn DiskFile,

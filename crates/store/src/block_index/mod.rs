@@ -154,7 +154,7 @@ impl BlockIndex {
     /// # Errors
     ///
     /// [`StoreError::Corrupt`] if the record is damaged (to recover, clear the index and set all
-    /// entries from a scan of the log), [`StoreError::ReaderBehind`] if the anchor is gone, and
+    /// entries from a scan of the log), [`StoreError::ReaderBehind`] if the anchor was removed, and
     /// [`StoreError::Disk`] if the record can't be read.
     pub fn get(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let state = self.state.read();

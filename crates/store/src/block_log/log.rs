@@ -310,7 +310,7 @@ impl BlockLog {
         };
         self.poison.guard(|| Ok(file.sync()?))?;
         let writer = &mut *self.writer.lock();
-        // A write that failed during the sync may have been part of what was to be synced.
+        // A write that failed during the sync may have been one of the writes to sync.
         self.poison.check()?;
         writer.durable_to = writer.durable_to.max(end);
         if writer.end == end {

@@ -18,10 +18,9 @@
 //!
 //! # The end of the newest segment
 //!
-//! Nothing is written where bytes already are, and no file is ever shortened: what was appended after
-//! the checkpoint is kept, because blocks of the log refer to it. After a crash some of it may be
-//! torn, but nothing refers to that: the log record that would is written only after the sync that
-//! makes the value whole.
+//! Existing bytes are never overwritten, and no file is ever shortened: values appended after the checkpoint are kept,
+//! because blocks of the log refer to them. After a crash some of them may be torn, but no block refers to those: the
+//! log record that would is written only after the sync that makes the value whole.
 //!
 //! So the next value goes to the end of the newest file, if the heads of records form a chain from the checkpointed
 //! length to there. Otherwise it begins a new segment. Where a crash cut a record off, the next one must not begin

@@ -337,7 +337,7 @@ impl Values {
     fn take_unsynced(&self) -> Result<(Unsynced, bool), StoreError> {
         let _none_writes = self.writing.write();
         let mut writer = self.writer.lock();
-        // A write that failed may be part of what is to be synced.
+        // A write that failed may be one of the writes to sync.
         self.poison.check()?;
         let unsynced = std::mem::take(&mut writer.unsynced);
         let has_new_names = std::mem::take(&mut writer.has_new_names);
