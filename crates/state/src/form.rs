@@ -38,7 +38,7 @@ pub(crate) fn properties(options: &Options) -> Vec<(String, Vec<u8>)> {
     properties
 }
 
-/// Returns `options` with what the database was made as.
+/// Returns `options` with the permanent form of the database.
 ///
 /// # Errors
 ///

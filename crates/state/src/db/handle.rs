@@ -399,7 +399,7 @@ impl Db {
     /// A pin without pages, for one block: see [`View::pinned`].
     pub fn page_pin(&self) -> Arc<PagePin> {
         let (_, ahead_max) = self.pinned_pages();
-        // As much again for what execution reads itself.
+        // As much again for execution's own reads.
         Arc::new(PagePin::new(self.inner.store.pages.clone(), 2 * ahead_max))
     }
 

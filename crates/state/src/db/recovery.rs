@@ -1,6 +1,6 @@
-//! The report of what opening a database has found, and the last step of opening: settling. Once
-//! everything is open and checked, settling sets damaged checkpoints aside, removes remains of
-//! crashes, and makes the files ready for writing.
+//! The report on opening a database, and the last step of opening: settling. Once everything is
+//! open and checked, settling sets damaged checkpoints aside, removes remains of crashes, and makes
+//! the files ready for writing.
 
 use crate::engine::parts::Engine;
 use alloy_primitives::{B256, Bytes};

@@ -6,7 +6,7 @@
 use parking_lot::{Condvar, Mutex};
 use std::time::Instant;
 
-/// Counts the changes of the canonical chain, and of what is finalized.
+/// Counts the changes of the canonical chain and of the finalized block.
 #[derive(Default)]
 pub(crate) struct News {
     count: Mutex<u64>,

@@ -18,7 +18,7 @@
 //!   of these;
 //! - the tries for proofs, taken while none of these is held; `layers.current` is taken under it;
 //! - the phase of merging, taken under the first two at most; `layers.current` is taken under it;
-//! - the list of what may be reclaimed, under which only locks of the store are taken;
+//! - the list of files to reclaim, under which only locks of the store are taken;
 //! - the count of news for subscribers, under which nothing is taken.
 //!
 //! Order of writing, on which crash safety rests:

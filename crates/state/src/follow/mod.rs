@@ -10,9 +10,9 @@
 //!
 //! A [`Subscription`] is a block that the subscriber has reached: the *cursor*. The next event follows from the
 //! cursor and from the canonical chain of that moment, and its changes are read from the block log.
-//! So there is no queue that a slow subscriber could fill, no commit waits for one, and a
-//! subscriber that stores its cursor together with what it derives from the events loses nothing in
-//! a crash: every block that is announced is durable before.
+//! So there is no queue that a slow subscriber could fill, no commit waits for one, and a subscriber that stores its
+//! cursor together with the data that it derives from the events loses nothing in a crash: every block that is
+//! announced is durable before.
 //!
 //! Deliberately absent: blocks are not kept for subscribers. [`Options::keep_blocks`](crate::Options)
 //! says how far one may fall behind, and [`Db::keep_log_above`] keeps more.
@@ -163,9 +163,9 @@ impl Subscription {
         self.reached
     }
 
-    /// Returns the next event, without waiting for one: `None` if the subscriber is at the head, and
-    /// knows what is finalized. Reads the block log. A subscriber of a database that is
-    /// [open for reading](Db::open_read_only) looks for what the writer has written since.
+    /// Returns the next event, without waiting for one: `None` if the subscriber is at the head, and knows the
+    /// finalized block. Reads the block log. A subscriber of a database that is [open for reading](Db::open_read_only)
+    /// reads the writer's new records first.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ pub(crate) enum Claim {
     Mine(RootJob),
 }
 
-/// The computation of a root. Dropping it without a root lets somebody else try.
+/// The computation of a root. Dropping it without a root lets another thread try.
 pub(crate) struct RootJob {
     roots: Arc<SnapshotRoots>,
     block: BlockId,
@@ -67,7 +67,7 @@ struct Roots {
 
 impl SnapshotRoots {
     /// Returns the root of a block if it is known; otherwise makes the caller compute it, unless
-    /// somebody does.
+    /// another thread does.
     pub(crate) fn claim(self: &Arc<Self>, block: BlockId) -> Claim {
         let mut roots = self.roots.lock();
         match roots.entries.get(&block.hash) {

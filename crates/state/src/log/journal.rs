@@ -42,11 +42,10 @@ pub(crate) struct Journal {
     /// Position of the record that is being replayed, if merges are needed to apply it: checkpoints
     /// must name it, so that the next opening replays from there.
     pub(crate) replaying: Mutex<Option<LogPosition>>,
-    /// The head that the log names, while the head in memory is still moving down to it. Read and
-    /// changed only under `writer`, or before anybody else has the database.
+    /// The head that the log names, while the head in memory is still moving down to it. Read and changed only under
+    /// `writer`, or before the database is shared.
     pub(crate) target_head: Mutex<Option<BlockId>>,
-    /// The safe and finalized blocks. Changed only under `writer`, or before anybody else has the
-    /// database.
+    /// The safe and finalized blocks. Changed only under `writer`, or before the database is shared.
     pub(crate) finality: Mutex<Finality>,
     /// Lowest block number above which each reader needs blocks, kept regardless of the options.
     pub(crate) kept_above: Mutex<BTreeMap<&'static str, BlockNumber>>,
@@ -205,7 +204,7 @@ impl Journal {
             .max(self.genesis.number)
     }
 
-    /// The lowest number above which somebody wants the blocks.
+    /// The lowest number above which a reader of the log needs the blocks.
     fn kept_above(&self) -> BlockNumber {
         let kept_above = self.kept_above.lock();
         kept_above

@@ -271,8 +271,8 @@ impl Engine {
         let root = old.root();
         let merged: HashSet<_> = way.iter().map(|layer| layer.id).collect();
         for layer in way.into_iter().rev().filter(|layer| layer.id != root.id) {
-            // The checkpoint before this one refers to what was replaced, also where the head is
-            // below its block by now.
+            // The checkpoint before this one refers to the replaced values, also where the head is below its block by
+            // now.
             let until = layer.block.number.max(root.block.number.saturating_add(1));
             values.merge_block(&layer.changes, &layer.reverts, until);
         }

@@ -31,7 +31,7 @@ const BEHIND_MAX: f64 = 0.1;
 /// Merges that the long values written since the newest one began may be behind. With one, blocks would
 /// wait for nearly every merge, and more merges find more values to move.
 const VALUE_MERGES_BEHIND_MAX: u64 = 4;
-/// Longest wait for somebody to commit sealed blocks that fill the memory.
+/// Longest wait for the commit of sealed blocks that fill the memory.
 const COMMIT_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a waiting thread looks at the merge's progress.
 const LOOK: Duration = Duration::from_micros(500);
