@@ -11,7 +11,7 @@
 //! read from its submission until it is handed out. `--cached` adds reads through the page cache, which measure the
 //! cache as soon as it holds the file.
 //!
-//! To compare with what the device gives at the same depth, run beside it:
+//! To compare with the device's own rate at the same depth, run beside it:
 //! `fio --name=r --filename=DIRECTORY/f --size=4G --rw=randread --bs=4k --direct=1
 //! --ioengine=io_uring --iodepth=64 --runtime=3 --time_based`.
 

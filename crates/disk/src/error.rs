@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, fmt, io, path::Path};
 
-/// Folders of what is beside a database, which does without it, and what brings each back.
+/// Folders beside a database, which can be opened without them, and how to restore each.
 const BESIDE: [(&str, &str); 3] = [
     (
         "index",

@@ -321,7 +321,7 @@ impl Disk for StdDisk {
             .write(true)
             .create(true)
             .truncate(false)
-            // The target of a symbolic link belongs to somebody else, and would be overwritten.
+            // The target of a symbolic link may be another program's file, and would be overwritten.
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(self.locate(path))
             .map_err(self.error("open", path))?;
