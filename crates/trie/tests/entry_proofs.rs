@@ -487,7 +487,7 @@ fn nomt_bytes(proof: &NomtProof) -> usize {
     paths.sum::<usize>() + 32 * proof.siblings.len()
 }
 
-/// Verifies the same reads and writes with nomt-core, whose proof is no smaller.
+/// Verifies the same reads and writes with nomt-core, whose proof is at least as large.
 fn check_with_nomt(
     world: &World,
     reads: &[B256],

@@ -101,7 +101,7 @@ impl Upper {
     }
 }
 
-/// A block of the model: its changes, what undoes them, and the state after it.
+/// A block of the model: its changes, its reverts, and the state after it.
 #[derive(Clone)]
 struct Block {
     changes: Changes,

@@ -1,4 +1,4 @@
-//! Proofs of entries under the `layered` commitment that somebody has changed: all of them are refused.
+//! Forged proofs of entries under the `layered` commitment: all of them are rejected.
 
 use crate::common::{
     entries::{Entries, mpt_leaf},

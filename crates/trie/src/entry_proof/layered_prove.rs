@@ -105,9 +105,8 @@ impl LayeredEntryProver {
         self.proof.roots
     }
 
-    /// Returns the proof. `part` is what [`PartialTrie::extract`] returns for
-    /// [`Self::snapshot_targets`] from the trie of the snapshot; for a range, what
-    /// [`PartialTrie::extract_range`] returns.
+    /// Returns the proof. `part` is the result of [`PartialTrie::extract`] for [`Self::snapshot_targets`] from the trie
+    /// of the snapshot; for a range, that of [`PartialTrie::extract_range`].
     ///
     /// # Panics
     ///

@@ -52,7 +52,7 @@ impl LayeredCommit {
 /// Result of verifying a proof of reads and writes under the `layered` commitment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedLayeredUpdate {
-    /// For each key that was read, in the caller's order, what its leaf commits to before the writes.
+    /// Commitment of each read key before the writes, in the caller's order, or `None` if it has no leaf.
     pub values: Vec<Option<ValueCommitment>>,
     /// The root after the writes, if [`Self::claimed_snapshot`] is the root of the snapshot.
     pub root: B256,

@@ -16,14 +16,14 @@ pub type EntryWrite = (B256, Option<ValueCommitment>);
 /// Result of verifying a proof of reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedUpdate {
-    /// For each key that was read, in the caller's order, what its leaf commits to before the writes.
+    /// Commitment of each read key before the writes, in the caller's order, or `None` if it has no leaf.
     pub values: Vec<Option<ValueCommitment>>,
     /// The root after the writes.
     pub root: B256,
 }
 
-/// Verifies a proof of `keys` against the root of a trie. Returns for each of them, in their order, what
-/// its leaf commits to, or `None` if it has none.
+/// Verifies a proof of `keys` against the root of a trie. Returns the commitment of each key's leaf, in their order, or
+/// `None` if it has none.
 ///
 /// # Errors
 ///

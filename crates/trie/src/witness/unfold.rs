@@ -93,8 +93,8 @@ impl PartialTrie {
         Self::unfold(root, nodes, Leaves::Entries, Wanted::All)
     }
 
-    /// Like [`Self::from_entry_witness`], with the nodes on the way to what is wanted, and their children:
-    /// a proof of few keys is small even where the trie refers to the same nodes a million times.
+    /// Like [`Self::from_entry_witness`], with the nodes on the way to the wanted leaves, and their children: a proof
+    /// of few keys is small even where the trie refers to the same nodes a million times.
     pub(crate) fn from_entry_witness_of(
         root: B256,
         nodes: &[Bytes],
