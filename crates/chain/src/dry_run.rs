@@ -59,7 +59,7 @@ impl ChainSpec {
     ///
     /// # Errors
     ///
-    /// [`DryRunError`] with what failed: a transaction, a system call, or a read of `state`.
+    /// [`DryRunError`] names the cause: a transaction, a system call, or a read of `state`.
     pub fn dry_run<DB: StateRead + Sync>(
         &self,
         run: DryRun<'_>,
