@@ -1,7 +1,7 @@
-//! Reading pages of runs in one batch, before anybody asks for them.
+//! Reading pages of runs in one batch, before they are needed.
 //!
-//! Where a look-up ends shows only when a page has been read: entries of a node may go on in the next page,
-//! or in the next run. So a batch is followed by another one for the look-ups that were not through.
+//! The end of a look-up is known only when a page has been read: entries of a node may go on in the next page, or in
+//! the next run. So a batch is followed by another one for the unfinished look-ups.
 
 use crate::{
     entry::Key,

@@ -113,7 +113,7 @@ impl Key {
     }
 }
 
-/// Length of what the keys of all slots of an account begin with.
+/// Length of the common prefix of the keys of all slots of an account.
 pub(crate) const SLOTS_PREFIX_BYTES: usize = ACCOUNT_KEY_BYTES;
 
 /// Common prefix of the keys of all slots of an account.

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 /// Receives a key and its value, in order, until it breaks.
 pub(crate) type Visitor<'a, T> = &'a mut dyn FnMut(B256, T) -> ControlFlow<()>;
 
-/// Keys that have changed since a block, in their order, with what they had at that block.
+/// Keys that have changed since a block, in their order, with their values at that block.
 pub(crate) struct OldValues<T> {
     entries: MergedRuns,
     /// Common prefix of the keys of an account's slots, if these are slots.

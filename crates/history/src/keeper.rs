@@ -52,8 +52,8 @@ pub struct HistoryOptions {
     /// Memory for the entries of the newest blocks and for filters, in bytes, half each. Fences take
     /// a further 0.3 % of the files.
     pub memory_bytes: u64,
-    /// Memory of the trie from which nodes are made, in bytes. The trie of a larger span of blocks is
-    /// begun anew when it has become as large, which takes reads of what has been made.
+    /// Memory of the trie from which nodes are made, in bytes. At this size the trie of a larger span of blocks is
+    /// begun anew, by reading the runs made so far.
     pub trie_bytes: u64,
     /// Memory for pages that look-ups have read, in bytes.
     pub cache_bytes: u64,

@@ -85,7 +85,7 @@ impl PageReads {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Times that somebody waited for them, once for those of a batch.
+    /// Number of times that a thread waited for them, once for those of a batch.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -111,7 +111,7 @@ impl PageReads {
     }
 }
 
-/// Pages that were read before anybody asked for them.
+/// Pages that were read before they are needed.
 #[derive(Default)]
 pub(crate) struct PagesAhead {
     pages: BTreeMap<Place, ReadPage>,
