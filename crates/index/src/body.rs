@@ -180,7 +180,7 @@ impl StoredBody {
         )
     }
 
-    /// The preimages of what the block has created. `None` if the chain kept none.
+    /// The preimages of the block's created addresses and slots. `None` if the chain kept none.
     ///
     /// # Errors
     ///

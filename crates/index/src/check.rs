@@ -40,8 +40,8 @@ impl Digest {
 }
 
 impl ChainIndex {
-    /// Reads all files, and makes the entries of each block again, which must be those of its run.
-    /// `progress` is called with what has been read, after each few blocks.
+    /// Reads all files, and makes the entries of each block again, which must be those of its run. `progress` is called
+    /// with the counts so far, after each few blocks.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ const HEAD_BYTES: usize = 52;
 /// Most files that are open at once.
 const OPEN_FILES_MAX: usize = 128;
 
-/// A block of the index, with what the chain has stored with it.
+/// A block of the index, with its stored body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedBlock {
     /// Number and hash of the block.

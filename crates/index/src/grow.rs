@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 /// Blocks in memory after which a reader that has no room for more looks whether they are in files now.
 const LOOK_EVERY: usize = 64;
-/// Memory for the newest blocks that a reader takes at most, as a multiple of what it was given: the others
-/// are not in files yet.
+/// Maximum memory of a reader for the newest blocks, as a multiple of its budget: the others are not in files yet.
 const READER_FACTOR: u64 = 16;
 
 /// Most blocks that a look-up adds in memory, however little of that there is.

@@ -465,8 +465,8 @@ impl ChainIndex {
         })
     }
 
-    /// Calls `read` with what is there. If the head has moved meanwhile, or another process has replaced
-    /// files, again.
+    /// Calls `read` with the present runs. Repeats that if the head has moved meanwhile, or another process has
+    /// replaced files.
     pub(crate) fn reading<T>(
         &self,
         db: &Db,
@@ -500,7 +500,7 @@ impl ChainIndex {
 }
 
 impl Reached {
-    /// The error of what was not found while blocks are missing.
+    /// The error of a look-up that finds nothing while blocks are missing.
     pub(crate) fn behind(self, db: &Db) -> IndexError {
         IndexError::Behind {
             upto: self.next.saturating_sub(1),
