@@ -48,7 +48,7 @@ pub struct PreimagesStats {
     pub runs: u64,
     /// Size of the files in bytes.
     pub file_bytes: u64,
-    /// Memory in bytes: of what is not in files yet, and of the first hashes of pages.
+    /// Memory in bytes: of preimages that are not in files yet, and of the first hashes of pages.
     pub memory_bytes: u64,
     /// Number of blocks whose preimages were not added: see [`Preimages::skip`].
     pub lost_blocks: u64,
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl State {
-    /// Memory of what is not in files yet, in bytes.
+    /// Memory of preimages that are not in files yet, in bytes.
     fn added_bytes(&self) -> u64 {
         let closed: u64 = self.seen.recent.iter().map(|part| part.len()).sum();
         (closed + self.open.len()) * ENTRY_BYTES
@@ -261,7 +261,7 @@ impl Preimages {
         self.inner.state.read().upto
     }
 
-    /// The same of what is in files: after a crash, blocks above have to be added again. If the block is not
+    /// The same for preimages in files: after a crash, blocks above have to be added again. If the block is not
     /// canonical any more, those above the newest one below it that is.
     #[must_use]
     pub fn durable(&self) -> Option<BlockId> {
