@@ -251,7 +251,7 @@ impl Store {
         self.prepared(transactions, MakeWitness::No)
     }
 
-    /// Prepares transactions together, with a witness of what they read and wrote.
+    /// Prepares transactions together, with a witness of their reads and writes.
     ///
     /// # Errors
     ///

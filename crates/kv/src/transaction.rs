@@ -7,10 +7,9 @@
 //!                                                           written as 45, or Conflict
 //! ```
 //!
-//! A commit succeeds only if everything that the transaction read would read the same at the newest
-//! commit. So committed transactions are *serializable* in the order of their commits: each acts
-//! as if it had run alone, at the moment of its commit. A transaction without writes acts as if it
-//! had run at its snapshot, and never fails for what others write.
+//! A commit succeeds only if all reads of the transaction would return the same at the newest commit. So committed
+//! transactions are *serializable* in the order of their commits: each acts as if it had run alone, at the moment of
+//! its commit. A transaction without writes acts as if it had run at its snapshot, and never conflicts.
 
 use crate::{
     batch::WriteBatch,
@@ -217,7 +216,7 @@ impl Transaction {
         self.prepared(MakeWitness::No)
     }
 
-    /// Prepares it as [`Transaction::prepare`] does, with a witness of what it read and wrote.
+    /// Prepares it as [`Transaction::prepare`] does, with a witness of its reads and writes.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Promises that readers of the documentation have broken, each with what broke it.
+//! Promises that readers of the documentation have broken, each with the case that broke it.
 
 use crate::support;
 use crate::support::{

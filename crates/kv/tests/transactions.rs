@@ -292,7 +292,7 @@ fn an_older_commit_is_read_by_number_and_found_by_root() {
         matches!(unknown, KvError::UnknownRoot { oldest: 0, .. }),
         "{unknown}"
     );
-    // To write on an old snapshot, what was read must still be so.
+    // To write on an old snapshot, its reads must still be valid.
     let mut old = store.begin_at(3).unwrap();
     old.get(&key(2)).unwrap();
     old.put(key(2), value("x")).unwrap();

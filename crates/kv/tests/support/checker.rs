@@ -111,8 +111,8 @@ fn versions_of(history: &[Done]) -> Versions {
     versions
 }
 
-/// Each key that a transaction read, with its value. Ranges read all keys that anybody ever wrote
-/// in them, and those that they returned.
+/// Each key that a transaction read, with its value. Ranges read all keys that were ever written in them, and those
+/// that they returned.
 fn reads_of(done: &Done, versions: &Versions) -> Vec<(B256, Option<Bytes>)> {
     let mut reads = Vec::new();
     for observed in &done.reads {
