@@ -69,7 +69,7 @@ pub struct BlockExecutor {
 
 /// Default of [`BlockExecutor::gas_min`], in gas. Waking threads takes about 0.2 ms. In that time
 /// one thread executes about 300,000 gas of real blocks whose state is in memory, and blocks use
-/// about half of what their limits allow.
+/// about half of their gas limits.
 pub const PARALLEL_GAS_MIN: u64 = 1_000_000;
 
 impl BlockExecutor {
