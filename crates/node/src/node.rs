@@ -1,4 +1,4 @@
-//! A chain with what is beside it.
+//! A chain with its history, index and preimages.
 
 use crate::{beside::Beside, open::existing_disk};
 use cambium_chain::{Chain, ChainError};
@@ -52,8 +52,8 @@ impl Node {
         node
     }
 
-    /// Opens the database in a directory for reading, at its newest block, beside a process that may write to it,
-    /// with what is beside it. The memory budget of all of it is `memory_bytes`.
+    /// Opens the database in a directory for reading, at its newest block, beside a process that may write to it, with
+    /// its history, index and preimages. The memory budget of all of it is `memory_bytes`.
     ///
     /// # Errors
     ///
