@@ -197,7 +197,7 @@ fn is_valid(params: &WorkloadParams) {
                 Some(TOKEN) => (&mut tokens, 1),
                 Some(ROUTER) => (&mut swaps, 4),
                 Some(SLOT_READER) => (&mut reads, 1),
-                // From Amsterdam on there is a log of ether that goes to somebody else.
+                // From Amsterdam on there is a log of ether that another account gets.
                 to => {
                     let is_other = to != Some(tx.recover_signer().unwrap());
                     let logged = params.fork == Fork::Amsterdam && is_other;
@@ -230,7 +230,7 @@ fn is_valid(params: &WorkloadParams) {
     }
 }
 
-/// Executes a workload's blocks, each of which `on_block` then sees with what it did.
+/// Executes a workload's blocks, and calls `on_block` with each block and its outcome.
 fn execute(params: &WorkloadParams, mut on_block: impl FnMut(&Block, &Outcome)) {
     let workload = Workload::new(params.clone()).unwrap();
     let mut sealer = sealer(&workload);
