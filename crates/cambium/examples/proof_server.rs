@@ -167,10 +167,10 @@ fn slots(param: &Value) -> Result<Vec<StorageKey>, Refusal> {
     parsed.map_err(|error| invalid(format!("the slots: {error}")))
 }
 
-/// The body of a POST request, or the status of what is refused.
+/// The body of a POST request, or the status of a rejected one.
 fn read_request(stream: &TcpStream) -> io::Result<Result<Vec<u8>, &'static str>> {
     let started = Instant::now();
-    // Each read waits for what is left of the time, so that bytes sent one by one don't prolong it.
+    // Each read waits for the rest of the time, so that bytes sent one by one don't prolong it.
     let in_time = || {
         let left = TIME_MAX.saturating_sub(started.elapsed());
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))

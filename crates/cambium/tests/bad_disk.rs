@@ -80,7 +80,7 @@ fn a_newer_format_is_told_from_damage() {
     assert_eq!(fixture.head(), 2);
 }
 
-/// Runs the program as somebody to whom permissions apply.
+/// Runs the program as a user to whom permissions apply.
 fn as_nobody(program_copy: &Path, args: &[&str]) -> Run {
     const NOBODY: u32 = 65_534;
     let mut command = std::process::Command::new(program_copy);
@@ -578,7 +578,7 @@ fn a_full_disk_stops_an_import_at_a_good_block_and_room_lets_it_go_on() {
     assert!(!stopped_at.is_empty());
 }
 
-/// After a failed write the engine stops: what it holds in memory may not be on the disk.
+/// After a failed write the engine stops: its state in memory may not be on the disk.
 #[test]
 fn a_failed_sync_stops_the_engine_until_it_is_opened_again() {
     let fixture = Fixture::generate(100, 6, 10);

@@ -532,7 +532,7 @@ impl Lab {
     }
 }
 
-/// A folder in memory where the system has one, so that flushes of what is left wait for no disk.
+/// A folder in memory where the system has one, so that remaining flushes wait for no disk.
 fn scratch() -> std::io::Result<TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }

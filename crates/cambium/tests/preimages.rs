@@ -271,7 +271,7 @@ fn damaged_preimages_are_named_and_the_chain_goes_on() {
         )
         .fails(4, &words);
     }
-    // A copy is of what the database needs.
+    // A copy has only the files that the database needs.
     let (list, copy) = (folder.join("runs.list"), fixture.path("copy"));
     let listed = fs::read(&list).unwrap();
     fs::write(&list, &listed[..30]).unwrap();

@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// All files in a folder, by name, with what they hold.
+/// All files in a folder, with names and content.
 fn files(dir: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_path_buf()];

@@ -12,7 +12,7 @@ fn repair(db: &Path, option: &str) -> Run {
     support::cambium(args)
 }
 
-/// Flips a bit of the log, at a part of what is written.
+/// Flips a bit of the log, at a part of the written bytes.
 fn flip(log: &Path, part: usize) {
     let mut bytes = fs::read(log).unwrap();
     let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();

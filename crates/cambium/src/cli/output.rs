@@ -71,8 +71,8 @@ impl Output {
         self.quiet
     }
 
-    /// Prints a report as text or JSON. `is_account` says that its text is an account of what was done: a quiet
-    /// command prints none, unless it says what is damaged.
+    /// Prints a report as text or JSON. `is_account` means that its text is an account of actions: a quiet command
+    /// prints none, unless it reports damage.
     pub(crate) fn print(&self, report: &Report, is_account: bool) -> Result<Exit, Failure> {
         let is_silent = self.quiet && is_account && report.exit != Exit::Damaged;
         if self.json {

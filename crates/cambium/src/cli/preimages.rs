@@ -147,7 +147,7 @@ pub(crate) fn stats_json((stats, upto): &(PreimagesStats, Option<BlockId>)) -> V
     })
 }
 
-/// Reads all files of preimages, and looks for what is behind each hash in the state.
+/// Reads all files of preimages, and looks the preimage of each hash in the state up.
 pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.db, out)?;
     let Some(preimages) = chain.preimages()? else {

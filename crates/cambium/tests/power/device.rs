@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// Runs a program of the system. Panics with what it said if it fails.
+/// Runs a program of the system. Panics with its output if it fails.
 pub(crate) fn run<A: AsRef<OsStr>>(program: &str, args: &[A]) -> String {
     try_run(program, args).unwrap_or_else(|error| panic!("{error}"))
 }

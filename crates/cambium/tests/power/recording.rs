@@ -173,7 +173,7 @@ impl Recording {
         self.honest(end, at)
     }
 
-    /// All writes before `end`, with what is known at `at`.
+    /// All writes before `end`, with the mark at `at`.
     fn honest(&self, end: usize, at: usize) -> Cut {
         let mut image = self.before.clone();
         for event in &self.events[..end] {
