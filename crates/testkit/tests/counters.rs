@@ -128,7 +128,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     let above = counted(&db, || drop(seen.accounts(&fresh).unwrap()));
     assert_eq!((above.overlay_hits, above.page_cache_hits), (50, 0));
 
-    // The nodes of what a session has read are at hand.
+    // The nodes of keys that a session has read are in memory.
     let read: Vec<_> = (0..50).map(|index| path(index * 13 + 20_001)).collect();
     let session = db.view().unwrap().session();
     session.accounts(&read).unwrap();

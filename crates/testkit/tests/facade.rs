@@ -214,7 +214,7 @@ impl Items {
         }
     }
 
-    /// The crate and name of what a path stands for in `at`, if one of our crates defines it.
+    /// The crate and name of the item that a path names in `at`, if one of our crates defines it.
     fn definition(&self, at: &str, path: &[String]) -> Option<Name> {
         let last = path.last()?;
         let first = path.first()?.as_str();

@@ -52,7 +52,7 @@ fn commit(db: &Db, changes: Vec<AccountDiff>) -> B256 {
     plain::commit(db, changes, vec![])
 }
 
-/// Accounts and slots, and the root of what proves them, with some that are not there.
+/// Accounts and slots, and the root of their proofs, some of them absent.
 fn read(view: &View) -> (Vec<Option<Account>>, Vec<U256>, B256) {
     let accounts: Vec<_> = (0..ACCOUNTS + 1000).step_by(37).map(path).collect();
     let slots: Vec<_> = (0..SLOTS + 1000).step_by(91).map(slot).collect();

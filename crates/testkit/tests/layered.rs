@@ -1,6 +1,5 @@
-//! The `layered` commitment in the engine: nodes of different memory and speed, what a root reads and
-//! waits for, wipes in each of three tries, and what the commitment refuses. `tests/engine.rs` has the
-//! cases that it shares with other commitments.
+//! The `layered` commitment in the engine: nodes of different memory and speed, the reads and waits of a root, wipes in
+//! each of three tries, and the rejected calls. `tests/engine.rs` has the cases that it shares with other commitments.
 
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};

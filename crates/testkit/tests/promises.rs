@@ -517,7 +517,7 @@ fn the_head_goes_back_any_way() {
         staged.unwrap().seal(child),
         Err(StateError::BlockExists(_))
     ));
-    // The names of what was taken back stay taken.
+    // The names of blocks taken back stay taken.
     assert!(matches!(
         sealed(&db, vec![], Bytes::new()),
         Err(StateError::BlockExists(_))

@@ -362,7 +362,7 @@ fn a_check_finds_no_damage_where_blocks_are_committed_meanwhile() {
                 && !done_once
             {
                 done_once = true;
-                // A block that somebody has executed on block 2 arrives.
+                // A block that was executed on block 2 elsewhere arrives.
                 commit(db.view_at(2).unwrap(), "b3", 77);
             }
         })
@@ -418,7 +418,7 @@ fn a_database_that_was_closed_can_be_opened_at_once() {
     }
 }
 
-/// "If it is open for writing already": by this process, what keeps it open is said.
+/// "If it is open for writing already": the error names the holder in this process.
 #[test]
 fn a_second_opening_in_one_process_says_what_keeps_the_first_one() {
     let dir = tempfile::tempdir().unwrap();

@@ -134,7 +134,7 @@ fn contents(disk: &FaultyDisk) -> BTreeMap<String, Option<Vec<u8>>> {
         .collect()
 }
 
-/// The files that differ from what they were, by name.
+/// The files that have changed, by name.
 fn changed(disk: &FaultyDisk, before: &BTreeMap<String, Option<Vec<u8>>>) -> Vec<String> {
     let now = contents(disk);
     let names: BTreeSet<_> = now.keys().chain(before.keys()).cloned().collect();
@@ -286,8 +286,8 @@ fn an_opening_that_lacks_codes_changes_nothing() {
     assert_eq!(changed(&disk, &before), Vec::<String>::new());
 }
 
-/// Blocks that the checkpoint has above its own, as when somebody commits beside a merge: their
-/// records are before the place from which it replays.
+/// Blocks that the checkpoint has above its own, as when blocks are committed beside a merge: their records are before
+/// the place from which it replays.
 fn kept() -> FaultyDisk {
     let (db, disk) = database();
     let mut random = Random::new(1);

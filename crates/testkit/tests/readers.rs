@@ -1,4 +1,4 @@
-//! Reading a database that somebody else writes: in this process, and never by the same handles.
+//! Reading a database that another process writes: here in this process, and never by the same handles.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{Account, BlockId, Changes, Path};
@@ -218,7 +218,7 @@ fn a_reader_changes_nothing() {
     );
 }
 
-/// Space of what is removed is kept for a reader, and no longer than it is there, or allowed.
+/// Space of removed files is kept for a reader, while it exists and within the limit.
 #[test]
 fn readers_keep_what_they_read_up_to_a_limit() {
     on_each(|disk| {
@@ -319,7 +319,7 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
                             thread::sleep(Duration::from_millis(1));
                         };
                         assert_eq!(view.state_root(), root);
-                        // The root is that of what is read.
+                        // The root is that of the values that are read.
                         let at = path(random.below(ACCOUNTS));
                         assert_eq!(proved(&view, &at), view.account(&at).unwrap());
                         let below = view.block().number.saturating_sub(random.below(30));

@@ -230,8 +230,8 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// A path, and a count of what follows it, that follow from what was done and not from the random
-    /// numbers, which seeds stand for.
+    /// A path, and a count of leaves from it on, derived from the steps done and not from the random numbers, which
+    /// would change the meaning of seeds.
     fn some_path(&self) -> B256 {
         keccak256(self.next_hash.to_le_bytes())
     }

@@ -149,7 +149,7 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// From a proof of what a block reads and writes follows the root after it.
+    /// A proof of a block's reads and writes determines the root after it.
     pub(super) fn layered_entry_witness(
         &mut self,
         view: &View,

@@ -158,7 +158,7 @@ pub(crate) fn compare_order(view: &StateAt, model: &Model, from: &B256) {
     }
 }
 
-/// Proves all accounts in pages, which are verified as somebody does who knows the root alone.
+/// Proves all accounts in pages, which are verified against the root alone.
 pub(crate) fn compare_pages(view: &StateAt, model: &Model, limit: usize) {
     let id = view.block();
     let limit = NonZeroUsize::new(limit).unwrap();

@@ -54,7 +54,7 @@ impl Gates {
         gates
     }
 
-    /// Sets what waits for what, and forgets what has happened.
+    /// Sets the waits between steps, and forgets the past steps.
     pub(crate) fn order(&self, rules: Vec<(Step, Step)>) {
         *self.state.0.lock().unwrap() = State {
             rules,

@@ -60,12 +60,12 @@ pub(crate) enum Cell {
 /// The overwritten cells with their values; `None` if there was none.
 type Overwritten = Vec<(Cell, Option<u64>)>;
 
-/// The state as it must be, with what it was some blocks ago.
+/// The expected state, with its past of some blocks.
 pub(crate) struct World {
     pub(crate) random: Random,
     /// The present values.
     pub(crate) values: HashMap<Cell, u64>,
-    /// The newest blocks, the newest last, with what each overwrote.
+    /// The newest blocks, the newest last, with the cells that each overwrote.
     blocks: VecDeque<(BlockId, Overwritten)>,
     hashes: u64,
 }
