@@ -44,9 +44,9 @@ fn template() -> &'static FaultyDisk {
     })
 }
 
-/// Input: a byte of flags (bit 0: keep the checksums of what is changed); then any number of edits, each with the
-/// number of a file, the kind of edit (overwrite at an offset, cut there, append), the offset from the front or the
-/// end, and bytes.
+/// Input: a byte of flags (bit 0: fix the checksums of changed bytes); then any number of edits, each with the number
+/// of a file, the kind of edit (overwrite at an offset, cut there, append), the offset from the front or the end, and
+/// bytes.
 ///
 /// The preimages open, or the error names a file of theirs. With any bytes, a found preimage is that of the requested
 /// hash.
