@@ -19,7 +19,8 @@
 //! crash comes between a value's two places.
 //!
 //! **Pace.** A block moves at most as many bytes as it puts, and a few more, so that cleaning also follows deletions.
-//! Unused bytes are *credit* for later blocks, up to a limit: a value is never of look-ups is limited as well.
+//! Unused bytes are *credit* for later blocks, up to a limit: a value is never moved in parts. To find the live values
+//! of a victim, each key in it is looked up, so the number of look-ups is limited as well.
 //!
 //! **Bound.** Dead bytes that no kept block needs do not exceed the live ones for long. Beside them
 //! are the values that kept blocks have replaced, and what was written since the last two merges:

@@ -9,7 +9,8 @@
 //! Each chain overrides everything to its left from its lowest number on. The base chain has the
 //! blocks that the merge under way has yet to put into the index. The head chain may begin below
 //! the base, at a restored block. *Recent* blocks are all committed blocks of the newest heights, on any branch, with
-//! their ancestors down to the base's chain: new blocks can be built on
+//! their ancestors down to the base's chain: new blocks can be built on them. *Orphans* are blocks of the log with a
+//! missing ancestor, whose record was damaged; they become recent when that ancestor is committed again.
 
 use crate::log::kept::Kept;
 use alloy_primitives::B256;
