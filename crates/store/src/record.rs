@@ -132,8 +132,8 @@ pub(crate) fn decode_key(salt: u64, payload: &[u8]) -> Option<B256> {
     (bytes == encode_key(salt, &key)).then_some(key)
 }
 
-/// Verifies that `bytes` are the whole record at `position`. Returns its frame and its payload, or
-/// what is wrong.
+/// Verifies that `bytes` are the whole record at `position`. Returns its frame and its payload, or a description of the
+/// fault.
 pub(crate) fn verify_record(
     bytes: &[u8],
     salt: u64,

@@ -71,7 +71,7 @@ impl Values {
 
     /// Encodes the table of segments for a checkpoint. Call it after [`Values::sync`]: it lists durable bytes only.
     /// Blocks after the checkpoint may refer to the segment `pinned_from` and later ones: it is the smallest to which
-    /// they refer already, or else
+    /// they refer already, or else [`Values::newest`].
     pub fn encode_table(&self, pinned_from: u32) -> Vec<u8> {
         // No segment is begun meanwhile, so all with smaller numbers than the next are listed.
         let writer = self.writer.lock();
