@@ -22,7 +22,7 @@ pub struct ValueSegment {
     pub needed_until: Option<BlockNumber>,
 }
 
-/// Who needs a segment.
+/// References to a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
     pub(super) live_bytes: u64,
