@@ -403,8 +403,8 @@ impl Db {
         Arc::new(PagePin::new(self.inner.store.pages.clone(), 2 * ahead_max))
     }
 
-    /// Memory of the pages that pins hold, and its limit, in bytes. Whoever reads ahead should
-    /// pause at the limit.
+    /// Memory of the pages that pins hold, and its limit, in bytes. A caller that reads ahead should pause at the
+    /// limit.
     pub fn pinned_pages(&self) -> (u64, u64) {
         let bytes = self.inner.store.pages.pinned_bytes();
         (bytes, pinned_bytes_max(self.inner.options.memory_bytes))

@@ -14,7 +14,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Number of changes so far. Whoever reads it before a look at the chain misses none.
+    /// Number of changes so far. A thread that reads it before looking at the chain misses none.
     pub(crate) fn count(&self) -> u64 {
         *self.count.lock()
     }

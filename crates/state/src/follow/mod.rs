@@ -210,7 +210,7 @@ impl Subscription {
                 return Ok(Some(event));
             }
             if self.db.is_read_only() {
-                // Nobody announces what another process writes.
+                // Writes of another process wake no subscriber.
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Ok(None);

@@ -16,7 +16,7 @@ enum Entry {
     Known(B256),
 }
 
-/// Who computes a root.
+/// Result of claiming the computation of a root.
 pub(crate) enum Claim {
     /// It is known.
     Known(B256),

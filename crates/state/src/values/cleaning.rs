@@ -55,7 +55,7 @@ pub(crate) struct Candidate {
 /// Victims, and who empties them.
 #[derive(Default)]
 pub(crate) struct Cleaning {
-    /// Locked by the session that moves values. Nobody waits for it.
+    /// Locked by the session that moves values. Other sessions skip it.
     victims: Mutex<Victims>,
     /// Victims that a merge has chosen and no session has taken yet. Locked for moments only: a session that moves
     /// values may wait for a merge.
