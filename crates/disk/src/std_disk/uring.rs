@@ -397,7 +397,7 @@ impl Slots {
     ///
     /// # Safety
     ///
-    /// Nobody may write to the slot while the returned slice is in use.
+    /// The slot must not be written to while the returned slice is in use.
     unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         assert!(len <= SLOT_BYTES, "{len} bytes in a slot");
         // SAFETY: within the allocation by the assertions; zeros or what a read left, so
