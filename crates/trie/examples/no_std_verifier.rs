@@ -152,7 +152,7 @@ fn main() {
         let expected = if holder <= 100 { holder * 10 } else { 0 };
         assert_eq!(value, U256::from(expected));
 
-        // Whatever is changed, nothing is proved.
+        // With any bit changed, nothing is proved.
         for at in 0..message.len() {
             let mut forged = message.clone();
             forged[at] ^= 1 << (at % 8);

@@ -1,7 +1,7 @@
 //! Leaves in the order of their paths, and proofs that they are all that there are.
 //!
-//! A proof of a range is a partial trie in which nothing within the range is blinded. Whoever builds it from
-//! its nodes and finds the root right can list the leaves, and knows that none is missing.
+//! A proof of a range is a partial trie in which nothing within the range is blinded. A verifier builds it from its
+//! nodes and compares the root; then it can list the leaves, and knows that none is missing.
 
 use crate::{
     arena::Link,
