@@ -159,7 +159,7 @@ impl BlockSink for ToCommit<'_> {
         if becomes_head {
             self.tip = id;
         }
-        // Nobody may read ahead any more.
+        // The send fails if reading ahead has ended.
         let _ = self.done.send(sealed);
         Ok(self.to_commit.send(executed).is_ok())
     }

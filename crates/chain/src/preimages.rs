@@ -27,7 +27,7 @@ const READER_BYTES: u64 = 1 << 30;
 /// Blocks after which those in memory go to a file, so that the log need not keep more than these.
 const FLUSH_BLOCKS: u64 = 512;
 
-/// Who reads the log.
+/// Name of this reader of the log.
 const LOG_READER: &str = "preimages";
 
 /// Options of preimages beside an engine with `memory_bytes`.
@@ -244,7 +244,7 @@ impl Drop for KeptPreimages {
 fn may_pass(error: &ChainError) -> bool {
     match error {
         ChainError::Preimages(error) => {
-            // Somebody has the preimages of this chain as it was opened before, and drops them some time.
+            // An earlier handle of this chain still holds the preimages, and is going to be dropped.
             let is_in_use = matches!(**error, PreimagesError::Store(StoreError::InUse { .. }));
             error.is_of_disk() || is_in_use
         }
