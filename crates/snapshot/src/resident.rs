@@ -277,7 +277,7 @@ mod tests {
             resident.end_reading(addr(1), None);
             assert!(waiting.join().unwrap().is_none());
         });
-        // Somebody else has read it meanwhile, which the read ahead must not replace.
+        // Another thread has read it meanwhile, which the read ahead must not replace.
         let (mine, other) = (page(), page());
         assert!(matches!(resident.peek(addr(1)), Peeked::Absent));
         resident.add(addr(1), &other);
