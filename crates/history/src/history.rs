@@ -140,7 +140,7 @@ impl History {
         Ok(Self::assemble(disk, options, list, files, Some(lock)))
     }
 
-    /// Opens the history of a database for writing. Nobody else may have it open for that.
+    /// Opens the history of a database for writing, by one process at a time.
     ///
     /// # Errors
     ///

@@ -458,7 +458,7 @@ impl Resolve for NodeReader<'_> {
         }
         of_present.extend(self.read_needed(needs)?);
         if nodes.len() > 1 {
-            // Whoever needs a page that can't be read meets the error.
+            // A read error is returned to the lookup that needs the page.
             _ = self.present.prefetch(of_present.into_iter());
         }
         let roots = self.with_storage(&leaves)?;
