@@ -135,7 +135,7 @@ impl ChainIndex {
         ))
     }
 
-    /// Opens the index of a database for writing. Nobody else may have it open for that.
+    /// Opens the index of a database for writing, by one process at a time.
     ///
     /// # Errors
     ///
