@@ -1,7 +1,7 @@
 //! Preimages: addresses and keys of slots by their hashes.
 //!
-//! The state has hashes alone, as the trie does. Whoever wants a dump with addresses, or the key of a slot,
-//! needs what was hashed. [`Preimages`] keeps that beside the state, in files of its own:
+//! The state has hashes alone, as the trie does. A dump with addresses, or with the keys of slots, needs their
+//! preimages. [`Preimages`] keeps them beside the state, in files of its own:
 //!
 //! ```text
 //! genesis, blocks --> memory, sorted --> runs in files, sorted by hash, merged geometrically

@@ -158,8 +158,8 @@ impl Preimages {
         RunList::exists(disk)
     }
 
-    /// Opens the preimages of the database whose first block has the hash `genesis`, for writing. Nobody else
-    /// may have them open for that.
+    /// Opens the preimages of the database whose first block has the hash `genesis`, for writing, by one process at a
+    /// time.
     ///
     /// # Errors
     ///

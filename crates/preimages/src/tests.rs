@@ -246,7 +246,7 @@ fn an_operation_that_fails_costs_nothing_and_leaves_no_file() {
             let preimages = create(&disk);
             disk.inject(fault, "preimages/0", failures);
             for number in 0..200 {
-                // Whoever follows tries a block again that was not added.
+                // A follower repeats a block that was not added.
                 while add_block(&preimages, number).is_err() {}
                 _ = preimages.merge();
             }
