@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Tells the threads of a [`Background`] that they are to end.
+/// Signal that stops the threads of a [`Background`].
 #[derive(Default)]
 pub struct EndSignal {
     is_over: Mutex<bool>,
