@@ -258,6 +258,6 @@ fn a_withdrawal_of_nothing_touches_its_receiver() {
     }];
     let list = list(&State::new(&[]), &[], &nothing);
     assert_eq!(of(&list, OTHER), Some(&AccountChanges::new(OTHER)));
-    // Nobody pays the miner of an empty block.
+    // The miner of an empty block is not paid.
     assert_eq!(of(&list, MINER), None);
 }

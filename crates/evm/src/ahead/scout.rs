@@ -103,7 +103,7 @@ struct ScoutDb<'a, S: AheadState, W> {
     wait: &'a W,
 }
 
-/// The scout can't go on. Nobody needs to know why.
+/// The scout can't go on. The reason is not needed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the scout is abandoned")]
 struct Abandoned;
