@@ -21,7 +21,7 @@ pub struct Conflict {
     pub read: ReadTarget,
     /// The key in it that was written since.
     pub key: B256,
-    /// Who wrote it.
+    /// Its writer.
     pub by: ConflictWriter,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Who wrote what another transaction had read.
+/// Writer of a key that another transaction had read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictWriter {
     /// The commit of this number.

@@ -102,9 +102,9 @@ impl Transaction {
         Ok(keys.iter().map(value).collect())
     }
 
-    /// Iterates over the entries within `bounds` in the order of their keys, the transaction's own
-    /// writes among them. As far as the iteration gets, the range counts as read: an entry that
-    /// another transaction adds there before the commit is a conflict.
+    /// Iterates over the entries within `bounds` in the order of their keys, the transaction's own writes among them.
+    /// The visited part of the range counts as read: an entry that another transaction adds there before the commit is
+    /// a conflict.
     pub fn range(&self, bounds: impl RangeBounds<B256>) -> Entries<'_> {
         Entries {
             transaction: self,
