@@ -61,7 +61,7 @@ impl Server {
             let (stream, _) = listener.accept()?;
             if self.requests.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
                 self.requests.fetch_sub(1, Ordering::Relaxed);
-                // Whoever does not even read this is not waited for.
+                // The server does not wait for a client that does not read this.
                 let _ = stream.set_nonblocking(true);
                 let _ = respond(&stream, "503 Service Unavailable", "");
                 continue;

@@ -424,7 +424,7 @@ enum Outcome {
     Harmless,
     /// A note described the recovery.
     Recovered,
-    /// Told as damage, and that a repair helps.
+    /// Reported as damage, with a repair as advice.
     Found,
 }
 

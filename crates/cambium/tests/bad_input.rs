@@ -138,7 +138,7 @@ fn each_wrong_header_field_is_named() {
         let bad = bad_block(&fixture, |block| change(&mut block.header, other));
         // A wrong number is in the message, too.
         let run = fixture.import(&fixture.write("bad.rlp", &around(&fixture, &bad)));
-        // Nobody knows whether a block without its parent is valid.
+        // The validity of a block without its parent is unknown.
         let (code, told) = match run.stderr.contains("can't be validated") {
             true => (1, "its parent 0x7777"),
             false => (3, "is invalid"),

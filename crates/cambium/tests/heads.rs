@@ -79,7 +79,7 @@ fn the_head_is_set_by_number_and_by_hash_and_blocks_are_finalized() {
     set_head(&fixture, &["newest"]).fails(2, &["latest, earliest"]);
     set_head(&fixture, &["-1"]).fails(2, &[]);
     assert_eq!(fixture.head(), 12);
-    // Whoever means it moves the head there.
+    // `set-head` moves the head there.
     let told = set_head(&fixture, &["earliest"]).done().json();
     assert_eq!(told["head_number"], "0x0");
     assert_eq!(told["finalized"], Value::Null);

@@ -719,7 +719,7 @@ fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
     for name in ["genesis.json.gz", "chain.tar.gz"] {
         fs::copy(fixture.path(name), dir.join(name)).unwrap();
     }
-    // Nobody writes to it: who opens it waits for ever.
+    // It has no writer, and opening it blocks for ever.
     let (pipe, mode) = (dir.join("pipe.rlp"), rustix::fs::Mode::from_raw_mode(0o600));
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let fresh = fixture.path("fresh");

@@ -125,7 +125,7 @@ fn addresses_and_slots_are_known_from_the_genesis_to_the_head_and_in_copies() {
     let cut = fixture.write("cut.json.gz", &cut[..cut.len() / 2]);
     cambium!("db", "load", cut, "-d", fixture.path("cut")).fails(3, &["cut.json.gz"]);
 
-    // Whoever shows a hash shows what is behind it.
+    // Each command that prints a hash prints its preimage.
     let token = TOKEN.to_string();
     let page = ask(&format!("get {token} --storage --limit 20"), &db);
     for slot in page["slots"].as_array().unwrap() {

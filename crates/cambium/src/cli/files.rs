@@ -306,7 +306,7 @@ impl Unfinished {
         self.0.push(made.to_owned());
     }
 
-    /// All of them are whole.
+    /// Keeps all files, which are complete.
     pub(crate) fn finish(mut self) {
         self.forget();
     }
@@ -341,7 +341,7 @@ fn end(exit: Exit, out: Output) {
 
 /// Removes a file or directory. A device or a link is not the command's.
 fn remove(made: &Path) {
-    // Whoever still writes to a directory may make another file in it meanwhile.
+    // A running writer may add a file to the directory meanwhile.
     for _ in 0..REMOVALS {
         // If it can't be removed, the error that is reported matters more.
         let removed = match made.symlink_metadata() {

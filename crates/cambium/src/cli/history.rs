@@ -101,7 +101,7 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
     let disk = open::disk(&args.db.datadir);
     let mode = Some(args.history);
     let options = HistoryOptions {
-        // Nobody else needs it here.
+        // The command has no other use of this memory.
         trie_bytes: args.db.memory / 2,
         ..options(&args.db, mode)
     };
