@@ -1,6 +1,5 @@
-//! Blocks on a state of constant size for as long as one likes: an hour in the long form, or
-//! `CAMBIUM_ENDURANCE_SECONDS`. Whatever is not the history of the chain must stay as large as it
-//! was: files, descriptors, threads, memory.
+//! Blocks on a state of constant size for a chosen time: an hour in the long form, or `CAMBIUM_ENDURANCE_SECONDS`.
+//! Everything but the history of the chain must stay as large as it was: files, descriptors, threads, memory.
 //!
 //! Blocks overwrite, remove and create accounts and slots at equal rates, on the system's own file
 //! system, with files so small that they are begun, cleaned and removed thousands of times. All the

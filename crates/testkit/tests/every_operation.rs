@@ -386,7 +386,8 @@ fn run(story: &Story, kind: Kind, at: u64) -> bool {
     let done = loop {
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
             Ok(done) => break done,
-            // Whoever catches it goes on with the engine, which is sound, or says that it is not.
+            // The caller that catches it can continue with the engine, which is sound, or reports
+            // that it is not.
             Err(_) => panicked = true,
         }
     };

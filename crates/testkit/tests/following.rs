@@ -357,7 +357,7 @@ fn a_commit_wakes_a_subscriber_and_does_not_wait_for_one() {
         assert_eq!(block.reverts, Changes::new(vec![put(path(1), 0)]));
     });
     assert!(start.elapsed() < LONG / 2);
-    // Nobody has taken anything from it.
+    // No event has been taken from it.
     write(&db, 1, 300);
     drop(idle);
 }

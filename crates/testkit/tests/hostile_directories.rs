@@ -286,7 +286,7 @@ fn a_lock_file_of_any_content_locks() {
             other => panic!("{content:02x?}: {other:?}"),
         };
         assert_eq!(in_use(), Some(std::process::id()));
-        // Whatever is written there while it is held, it is held.
+        // The lock stays held with any content of the file.
         fs::write(&file, content).unwrap();
         in_use();
         step(&writer, &mut Random::new(1));
@@ -388,7 +388,7 @@ fn a_manifest_with_any_byte_changed_is_told_and_repaired() {
     assert!(tried > 100 && readers > 1 && repaired > 20);
 }
 
-/// Who has the database open has read the manifest.
+/// A process with the database open has read the manifest.
 #[test]
 fn a_manifest_that_is_damaged_or_gone_stops_no_writer() {
     for damage in [

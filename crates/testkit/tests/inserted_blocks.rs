@@ -228,7 +228,7 @@ fn a_block_on_an_ancestor_of_the_finalized_block_is_refused() {
     );
     assert!(is_refused, "{refused}");
     assert_eq!(chain.db().head(), id(&a[3]));
-    // Whoever means it moves the head there first.
+    // An explicit unwind moves the head there first.
     chain.db().unwind(0).unwrap();
     assert_eq!(chain.db().finality().finalized, None);
     chain.insert(rlp(&b[0]), None).unwrap();

@@ -293,7 +293,7 @@ fn views_of_old_blocks_take_their_memory_along() {
     }
     let stats = db.stats().unwrap();
     assert_eq!((stats.restored_states, stats.pinned_bytes), (0, 0));
-    // All of them at once have a budget, and say so.
+    // Together they have a budget, and fail beyond it.
     let old = db.head().number - db.options().unfinalized_blocks as u64;
     let (mut views, mut refused) = (Vec::new(), None);
     for number in (0..old).chain((0..old).rev()) {

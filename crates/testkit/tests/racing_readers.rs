@@ -1,4 +1,4 @@
-//! Whoever writes is faster than a reader that opens: between any two of its calls to the disk.
+//! A writer is faster than a reader that opens: it works between any two of the reader's calls to the disk.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{
@@ -47,7 +47,7 @@ struct Beside {
 struct Others {
     /// Before this call.
     at: u64,
-    /// So many times, each time twice as late.
+    /// Number of times, each time twice as late.
     times: u64,
     work: Box<dyn FnMut() + Send>,
 }

@@ -388,8 +388,8 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
     assert_eq!(not_kept.load(Ordering::Relaxed) > 0, keep_blocks.is_some());
 }
 
-/// Whatever call to the disk fails while it catches up, a reader is what it was, or at the newest
-/// block; and there when it is asked again.
+/// When any call to the disk fails while it catches up, a reader is unchanged, or at the newest block; and there when
+/// it is asked again.
 #[test]
 fn a_reader_that_fails_to_catch_up_does_so_later() {
     let disk = FaultyDisk::new(1);
@@ -528,7 +528,7 @@ fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
     }
 }
 
-/// Whatever fails, there is a whole copy or none.
+/// After any failure there is a whole copy or none.
 #[test]
 fn a_backup_that_fails_leaves_nothing() {
     let disk = FaultyDisk::new(1);

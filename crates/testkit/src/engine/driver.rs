@@ -79,7 +79,7 @@ pub struct EngineDriver {
     pub(super) next_hash: u64,
     /// The highest number of any head or possible head.
     pub(super) highest: u64,
-    /// Those who follow the chain by its events.
+    /// Subscribers that follow the chain by its events.
     pub(super) subscribers: Vec<Subscriber>,
     /// Views that are held for long.
     pub(super) views: Vec<View>,

@@ -1,4 +1,4 @@
-//! Whatever happens to the files of the history, and to the chain.
+//! Faults in the files of the history and in the chain.
 
 use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
 use cambium_state::{Disk, Fault, FaultyDisk, FileSizes, Options};

@@ -52,7 +52,7 @@ fn a_value_that_is_overwritten_leaves_three_windows_of_it_at_most() {
         "overwritten: {written} bytes written, {most} at most, {left} left"
     ));
     assert!(left <= 3 * window, "{left} bytes are left");
-    // Nobody asked for merges: blocks wait for one that values have run ahead of.
+    // There were no explicit merges: blocks wait for one that values have run ahead of.
     assert!(most <= 4 * window, "{most} bytes");
     // All that can be unwound to is there.
     let kept = db.stats().unwrap().kept_from;
