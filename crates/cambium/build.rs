@@ -1,5 +1,5 @@
-//! Says to the program which commit it is built from, for `cambium --version`. Without git, or outside a
-//! checkout, it says nothing.
+//! Passes the commit that it is built from to the program, for `cambium --version`. Without git, or outside a checkout,
+//! it passes none.
 
 use std::{env, path::Path, process::Command};
 
@@ -38,7 +38,7 @@ fn features() -> String {
     names.join(",")
 }
 
-/// What git prints, if it succeeds.
+/// Returns the output of git, if it succeeds.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,12 +1,12 @@
-//! What a chain stores with a block, in the block log and in the index.
+//! Data that a chain stores with a block, in the block log and in the index.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_index::StoredBody;
 
 /// Decodes the input as a body, and takes its block and its receipts apart.
 ///
-/// What decodes is encoded to the same bytes. Transactions are parts of the block, in their order, and receipts
-/// and preimages are decompressed to no more than they can be.
+/// A decoded body is encoded to the same bytes. Transactions are parts of the block, in their order, and receipts and
+/// preimages are decompressed to no more than they can be.
 pub fn block_body(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let Ok(body) = StoredBody::decode(&bytes) else {

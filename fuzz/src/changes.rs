@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Decodes the input as changes, and builds changes from it.
 ///
-/// What decodes is encoded to the same bytes. Changes that are given are rejected exactly if they
-/// name an account or slot twice, or set slots of a deleted account. Two change sets combined have
-/// the effect of both.
+/// Decoded changes are encoded to the same bytes. Given changes are rejected exactly if they name
+/// an account or slot twice, or set slots of a deleted account. Two change sets combined have the
+/// effect of both.
 pub fn changes(bytes: &[u8]) {
     if let Ok(decoded) = Changes::decode(bytes) {
         assert_eq!(
@@ -109,7 +109,7 @@ fn apply(state: &mut State, changes: &Changes) {
         if change.wipe {
             slots.clear();
         }
-        // What is deleted has no slots, and neither has an entry.
+        // Deleted accounts and entries have no slots.
         let has_slots = !matches!(account, Known::Deleted | Known::Entry(_));
         for (slot, value) in change.slots.iter().filter(|_| has_slots) {
             match value.is_zero() {

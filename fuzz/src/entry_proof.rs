@@ -18,9 +18,8 @@ const ENTRIES: u8 = 24;
 /// Patricia trie with marks in place of hashes. With 4, the proof is one of three tries, and with 5 it is
 /// given as nodes of each of these.
 ///
-/// A proof that is read is in its only form. What it shows of a true root is true. Of its own root, whatever
-/// that is, it shows the same before and after writes that change nothing, and in a range what it shows of the keys
-/// in it.
+/// A proof that is read is in its only form. Its values under a true root are true. Under its own root, true or not, it
+/// shows the same values before and after writes that change nothing, and in a range the same as for the keys in it.
 pub fn entry_proof(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let number = input.u8();
@@ -113,7 +112,7 @@ fn value(number: u8) -> Vec<u8> {
     vec![number; usize::from(number) * 3]
 }
 
-/// What is known of a key of the database.
+/// Known value of a key of the database.
 fn known(commitment: Commitment, asked: &B256) -> Option<ValueCommitment> {
     // The last one counts, if two numbers have one key.
     let number = (0..ENTRIES).rev().find(|number| key(*number) == *asked)?;
@@ -256,7 +255,7 @@ impl Layers {
         }
     }
 
-    /// What is known of a key of the database.
+    /// Known value of a key of the database.
     fn known(&self, asked: &B256) -> Option<ValueCommitment> {
         let value = self.entries.get(asked)?;
         Some(ValueCommitment::of(Commitment::Layered, value))

@@ -65,7 +65,7 @@ pub fn layered_proof(bytes: &[u8]) {
         }
         false => assert!(shown.is_err(), "another proof is accepted"),
     }
-    // Of its own root, whatever that is, it may be a proof; not of other targets, too.
+    // It may be a proof of its own root, true or not, but not of other targets, too.
     if let Ok(roots) = proof.roots()
         && proof.verify(roots.root(), &targets).is_ok()
     {
@@ -145,7 +145,7 @@ fn replaced(honest: &[u8], world: &World, input: &mut Input<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Where the nodes of a proof begin and end, each with its subtrie. What is no proof has fewer.
+/// Where the nodes of a proof begin and end, each with its subtrie. Invalid proofs have fewer.
 fn nodes(bytes: &[u8]) -> Vec<(usize, usize)> {
     let mut nodes = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Fuzz targets for everything that Cambium reads and that may come from a stranger or a damaged
+//! Fuzz targets for everything that Cambium reads and that may come from an attacker or a damaged
 //! disk.
 //!
 //! A target is a function of bytes. Besides panics, it detects results that break a promise of the
@@ -103,7 +103,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("proof", proof, 256 * KIB, 1024),
     // Nodes may refer to the same nodes repeatedly, as in a witness.
     Target::new("entry_proof", entry_proof, 512 * MIB, 64 * KIB),
-    // Ten worlds of tries are made, whatever the input.
+    // Every input makes ten worlds of tries.
     Target::new("layered_proof", layered_proof, 4 * MIB, KIB),
     // Nodes may refer to the same nodes repeatedly: up to 2^20 of them are unfolded.
     Target::new("witness", witness, 512 * MIB, 64 * KIB),

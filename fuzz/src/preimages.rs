@@ -44,12 +44,12 @@ fn template() -> &'static FaultyDisk {
     })
 }
 
-/// Input: a byte of flags (bit 0: keep the checksums of what is changed); then any number of edits, each with the
-/// number of a file, the kind of edit (overwrite at an offset, cut there, append), the offset from the front or the
-/// end, and bytes.
+/// Input: a byte of flags (bit 0: fix the checksums of changed bytes); then any number of edits, each with the number
+/// of a file, the kind of edit (overwrite at an offset, cut there, append), the offset from the front or the end, and
+/// bytes.
 ///
-/// The preimages open, or the error names a file of theirs. What is found is the preimage of what was asked for, whatever
-/// the bytes are.
+/// The preimages open, or the error names a file of theirs. With any bytes, a found preimage is that of the requested
+/// hash.
 pub fn preimages(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let keeps_sums = input.u8() & 1 != 0;
@@ -152,7 +152,7 @@ fn use_all(preimages: &Preimages) {
         }
         Err(error) => check_error(&error),
     }
-    // It can be added to, whatever is there already.
+    // It can be added to with any content.
     preimages.add([address(9_999)], []).expect("memory");
     for done in [preimages.flush(), preimages.merge()] {
         _ = done.inspect_err(check_error);

@@ -8,8 +8,8 @@ use cambium_trie::{Link, NoResolve, NodeView, PartialTrie, commit};
 /// Input: a piece that is an older trie; the rest is another trie, or the difference to the older
 /// one.
 ///
-/// A trie has one encoding: what decodes is encoded to the same bytes. Every request to a decoded
-/// trie is answered, and changes apply to it as far as it has the nodes.
+/// A trie has one encoding: a decoded trie is encoded to the same bytes. Every request to it is
+/// answered, and changes apply to it if it has the nodes.
 pub fn trie_part(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let before = PartialTrie::decode(input.piece());

@@ -10,8 +10,8 @@ const MESSAGE_BYTES_MAX: usize = 1000;
 
 /// Input: a byte whose bit 0 passes a block beside the text; then the text.
 ///
-/// What is read equals what another JSON reader finds in the text, and is read again from each
-/// format in which it is written. An error has a short message.
+/// The witness equals that of another JSON reader, and is read again from each format in which it
+/// is written. An error has a short message.
 pub fn witness_json(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let given = (input.u8() & 1 != 0).then(|| Bytes::from_static(&[0xc1, 0xc0]));

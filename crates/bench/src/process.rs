@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// What to do after an event.
+/// Action after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,

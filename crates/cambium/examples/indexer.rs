@@ -17,8 +17,8 @@ use std::{
     sync::Arc,
 };
 
-/// What the indexer has made of the chain up to the block `cursor`. A real one keeps this in a
-/// database, and stores each event's changes and the cursor in one transaction.
+/// Data derived from the chain up to the block `cursor`. A real indexer keeps this in a database, and stores each
+/// event's changes and the cursor in one transaction.
 #[derive(Clone)]
 struct Index {
     cursor: BlockId,

@@ -2,8 +2,8 @@
 //! chain's directory that another process writes to.
 //! `cargo run -p cambium --example proof_server DIRECTORY [ADDRESS:PORT]`
 //!
-//! What a stranger sends is bounded: a request's head, its body, the number of slots, the time that it
-//! takes, and the number of requests at once.
+//! All input of a client is bounded: a request's head, its body, the number of slots, the time that it takes, and the
+//! number of requests at once.
 
 use cambium::{Address, HistoryError, Node, StateAt, StorageKey, keccak256};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn invalid(message: impl Into<String>) -> Refusal {
     (-32602, message.into())
 }
 
-/// What a client is told of an error of the database. The rest is for the log.
+/// Logs an error of the database. The client receives only the status.
 fn internal(error: HistoryError) -> Refusal {
     eprintln!("{error}");
     (-32603, "the state can't be read".to_owned())
@@ -55,13 +55,13 @@ impl Server {
         }))
     }
 
-    /// Answers whoever connects, each on a thread, until accepting fails.
+    /// Accepts connections, each on a thread of its own, until accepting fails.
     fn serve(self: Arc<Self>, listener: &TcpListener) -> io::Result<()> {
         loop {
             let (stream, _) = listener.accept()?;
             if self.requests.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
                 self.requests.fetch_sub(1, Ordering::Relaxed);
-                // Whoever does not even read this is not waited for.
+                // The server does not wait for a client that does not read this.
                 let _ = stream.set_nonblocking(true);
                 let _ = respond(&stream, "503 Service Unavailable", "");
                 continue;
@@ -82,7 +82,7 @@ impl Server {
             Ok(body) => body,
             Err(status) => {
                 respond(stream, status, "")?;
-                // What was not read would reset the connection before the client has the status.
+                // Unread bytes would reset the connection before the client has the status.
                 stream.shutdown(Shutdown::Write)?;
                 let mut rest = stream.take(BODY_BYTES_MAX);
                 return io::copy(&mut rest, &mut io::sink()).map(drop);
@@ -167,10 +167,10 @@ fn slots(param: &Value) -> Result<Vec<StorageKey>, Refusal> {
     parsed.map_err(|error| invalid(format!("the slots: {error}")))
 }
 
-/// The body of a POST request, or the status of what is refused.
+/// The body of a POST request, or the status of a rejected one.
 fn read_request(stream: &TcpStream) -> io::Result<Result<Vec<u8>, &'static str>> {
     let started = Instant::now();
-    // Each read waits for what is left of the time, so that bytes sent one by one don't prolong it.
+    // Each read waits for the rest of the time, so that bytes sent one by one don't prolong it.
     let in_time = || {
         let left = TIME_MAX.saturating_sub(started.elapsed());
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))

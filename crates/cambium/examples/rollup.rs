@@ -34,7 +34,7 @@ fn insert(db: &Db, parent: BlockId, transactions: &[TxEnv]) -> Result<BlockId, B
     }
     let staged = evm.ctx.journaled_state.database.finish()?;
     let state_root = staged.root();
-    // What a header would commit to.
+    // A real header would commit to both.
     let hash = keccak256([parent.hash, state_root].concat());
     let block = BlockMeta {
         id: BlockId::new(parent.number + 1, hash),
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("head {}: Bob has {} wei", db.head(), bob_has(&db)?);
     assert_eq!(bob_has(&db)?, U256::from(1));
 
-    // The other branch wins, and its first block is final: block `one` is gone for good.
+    // The other branch wins, and its first block is final: block `one` is removed for good.
     db.set_canonical(next, Some(two), Some(two))?;
     println!("head {}: Bob has {} wei", db.head(), bob_has(&db)?);
     assert_eq!(bob_has(&db)?, U256::from(9));

@@ -7,7 +7,7 @@ use cambium_preimages::{PreimagesError, copy_preimages};
 use cambium_state::{BackupPart, BackupReport, BackupSizes, Db, Options, backup_with};
 use std::sync::Arc;
 
-/// What a backup copies beside the database, as far as it is there.
+/// Parts to copy beside the database, where they exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupParts {
     /// The history.
@@ -27,7 +27,7 @@ impl BackupParts {
     };
 }
 
-/// What a backup with its parts has copied.
+/// Report of a backup with its parts.
 #[derive(Debug)]
 pub struct WholeBackup {
     /// The copy of the database.
@@ -60,7 +60,7 @@ impl WholeBackup {
 ///
 /// # Errors
 ///
-/// The errors of [`backup_with_history`](cambium_history::backup_with_history). The copied files are removed then, as far as
+/// The errors of [`backup_with_history`](cambium_history::backup_with_history). The copied files are then removed if
 /// possible.
 pub fn backup_with_parts(
     from: &Arc<dyn Disk>,

@@ -80,7 +80,7 @@ fn a_newer_format_is_told_from_damage() {
     assert_eq!(fixture.head(), 2);
 }
 
-/// Runs the program as somebody to whom permissions apply.
+/// Runs the program as a user to whom permissions apply.
 fn as_nobody(program_copy: &Path, args: &[&str]) -> Run {
     const NOBODY: u32 = 65_534;
     let mut command = std::process::Command::new(program_copy);
@@ -248,7 +248,7 @@ fn a_file_that_could_not_be_written_whole_is_not_left_behind() {
         assert_eq!(refused.code, 2, "{lists}: {}", refused.stderr);
         assert!(!Path::new(&same[0]).exists(), "{lists}");
     }
-    // What is there and can't be opened for writing is not the command's to remove.
+    // An existing file that can't be opened for writing is kept.
     fs::write(path("chain.rlp"), "another's").unwrap();
     fs::set_permissions(path("chain.rlp"), fs::Permissions::from_mode(0o444)).unwrap();
     let refused = support::cambium(export.split(' '));
@@ -256,7 +256,7 @@ fn a_file_that_could_not_be_written_whole_is_not_left_behind() {
     assert_eq!(fs::read(path("chain.rlp")).unwrap(), b"another's");
 }
 
-/// A pipe, which nobody writes to, in place of a file: whoever opens it would wait for ever.
+/// A pipe without a writer in place of a file: opening it would block for ever.
 #[test]
 fn a_pipe_in_place_of_a_file_is_named_and_not_waited_for() {
     let fixture = Fixture::generate(200, 20, 20);
@@ -365,7 +365,7 @@ fn a_flipped_bit_in_any_file_is_found_or_does_no_harm() {
     let flips = if cambium_seeds::is_long() { 200 } else { 10 };
     let (mut found, mut harmless, mut recovered, mut lost) = (0, 0, 0, 0);
     for (file, len) in &files {
-        // Preallocated logs end in zeros, which are nobody's: flips go to what is written.
+        // Preallocated logs end in zeros, which have no content: only bytes before them are flipped.
         let bytes = fs::read(fixture.db().join(file)).unwrap();
         let written = bytes
             .iter()
@@ -420,11 +420,11 @@ fn a_flipped_bit_in_any_file_is_found_or_does_no_harm() {
 }
 
 enum Outcome {
-    /// Nothing needed the byte.
+    /// The byte was not needed.
     Harmless,
-    /// A note said what was done about it.
+    /// A note described the recovery.
     Recovered,
-    /// Told as damage, and that a repair helps.
+    /// Reported as damage, with a repair as advice.
     Found,
 }
 
@@ -578,7 +578,7 @@ fn a_full_disk_stops_an_import_at_a_good_block_and_room_lets_it_go_on() {
     assert!(!stopped_at.is_empty());
 }
 
-/// After a failed write the engine stops: what it holds in memory may not be on the disk.
+/// After a failed write the engine stops: its state in memory may not be on the disk.
 #[test]
 fn a_failed_sync_stops_the_engine_until_it_is_opened_again() {
     let fixture = Fixture::generate(100, 6, 10);

@@ -138,7 +138,7 @@ fn each_wrong_header_field_is_named() {
         let bad = bad_block(&fixture, |block| change(&mut block.header, other));
         // A wrong number is in the message, too.
         let run = fixture.import(&fixture.write("bad.rlp", &around(&fixture, &bad)));
-        // Nobody knows whether a block without its parent is valid.
+        // The validity of a block without its parent is unknown.
         let (code, told) = match run.stderr.contains("can't be validated") {
             true => (1, "its parent 0x7777"),
             false => (3, "is invalid"),
@@ -155,7 +155,7 @@ fn each_wrong_header_field_is_named() {
 
 #[test]
 fn what_a_proposer_is_free_to_choose_makes_another_valid_block() {
-    // Nothing else in a block depends on it: the block is another, and valid. Its child is not.
+    // No other field of a block depends on it: the block is another, and valid. Its child is not.
     let fixture = fixture();
     let free = bad_block(&fixture, |block| {
         block.header.mix_hash = B256::repeat_byte(0x77)
@@ -298,7 +298,7 @@ fn files_that_are_cut_or_corrupt_are_named_with_the_place() {
     fixture
         .import(&garbage)
         .fails(2, &["garbage.rlp: it begins with something else"]);
-    // What begins as a block does, with its parent's hash, is one, and invalid.
+    // A file that begins like a block, with its parent's hash, is an invalid block.
     let header = [&[0xe2, 0xe1, 0xa0][..], &[7; 32]].concat();
     let header = fixture.write("header.rlp", &header);
     fixture
@@ -352,7 +352,7 @@ fn a_flipped_bit_anywhere_in_a_block_is_found() {
         let file = fixture.write("flipped.rlp", &bytes);
         let run = fixture.import(&file);
         if run.code == 0 {
-            // What a proposer is free to choose: another valid block.
+            // A field that the proposer is free to choose: another valid block.
             valid += 1;
             let good = good.decode().unwrap();
             let mut block: Block = alloy_rlp::Decodable::decode(&mut &bytes[..]).unwrap();

@@ -332,8 +332,8 @@ fn blocks_are_executed_from_their_witness_alone() {
     }
 }
 
-/// A database that was made with the library alone has state, blocks without meaning to us, and no
-/// fork rules: what needs none of these works.
+/// A database that was made with the library alone has state, uninterpreted blocks, and no fork
+/// rules: commands that need none of these work.
 #[test]
 fn a_database_of_the_library_is_not_called_damaged() {
     let dir = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ fn a_configuration_file_comes_after_the_command_line_and_the_environment() {
         let run = cambium!("--config", file, "db", "stats", "--json").fails(code, words);
         assert_eq!(run.json()["exit_code"], code);
     }
-    // What only belongs together on the command line is compared as well.
+    // Dependencies between options are checked, too.
     fs::write(&file, "commitment = 'layered'").unwrap();
     let (genesis, none) = (fixture.genesis(), fixture.path("none"));
     cambium!("--config", file, "init", "--genesis", genesis, "-d", none)

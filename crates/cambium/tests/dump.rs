@@ -225,7 +225,7 @@ fn a_dump_that_is_damaged_or_of_another_block_is_refused_by_name() {
         1,
     );
     refused(&fixture, "twice", twice.as_bytes(), &["twice"]);
-    // Nothing was left behind, and what is there is not replaced.
+    // The failed load leaves nothing, and an existing database is not replaced.
     load(&file, &fixture.path("refused-twice")).done();
     load(&file, &db).fails(1, &["is a database already", "empty"]);
     load(&fixture.path("nowhere.json"), &fixture.path("x")).fails(1, &["nowhere.json"]);

@@ -1,5 +1,5 @@
-//! Something odd in place of the index, the history or the preimages: the chain needs none of them, so whatever can be done
-//! without them is done, and what is not done is said.
+//! Damaged folders in place of the index, the history or the preimages: the chain needs none of them, so all commands
+//! that can do without them succeed, and report their part as undone.
 
 use crate::support::{Fixture, Run, cambium, copy_dir, number, quantity, say};
 use cambium::{
@@ -21,7 +21,7 @@ const HEAD: u64 = 120;
 /// The block from which the odd thing is met.
 const BEFORE: u64 = 100;
 
-/// What is made of a folder. Of some it can't be told that there was anything.
+/// Damage to a folder. Some of it can't be detected.
 struct Odd {
     name: &'static str,
     make: fn(&Path),
@@ -165,7 +165,7 @@ fn the_chain_goes_on_without_an_index_a_history_or_preimages_that_it_cannot_have
                 // A copy without its history would not be what was asked for.
                 "history" if *is_told => {
                     assert!(backup.code > 0, "{what}");
-                    // What is named is there, and not in a copy that is removed.
+                    // The error names the original, not a copy that is removed.
                     let (message, place) = (&backup.stderr, copy.to_str().unwrap());
                     assert!(!message.contains(place), "{what}: {message}");
                     assert!(message.contains("--no-history"), "{what}: {message}");
@@ -207,7 +207,7 @@ fn the_chain_goes_on_without_an_index_a_history_or_preimages_that_it_cannot_have
             fs::remove_dir_all(&copy).unwrap();
         }
     }
-    // What is asked for and can't be had is no import at all.
+    // A requested follower that can't be opened stops the import before it begins.
     let before = run(&db, "db stats --json").done().json();
     let asked = [("index", "--index"), ("history", "--history flat")];
     for ((folder, option), is_gone) in asked.into_iter().cycle().zip([true, true, false, false]) {

@@ -1,4 +1,4 @@
-//! Choosing the head, naming blocks, and stopping: what a node's operator does.
+//! An operator's commands: choosing the head, naming blocks, and stopping.
 
 use crate::support;
 use crate::support::{Fixture, Run, cambium, program};
@@ -51,7 +51,7 @@ fn the_head_is_set_by_number_and_by_hash_and_blocks_are_finalized() {
     assert_eq!(told["head_hash"], hash(5));
     assert_eq!(told["before_hash"], hash(12));
     assert_eq!(told["finalized"], Value::Null);
-    // What is above the head is a branch until it is too old.
+    // Blocks above the head are a branch until they are too old.
     let listed = branches(&fixture);
     assert_eq!(listed["branches"].as_array().unwrap().len(), 1);
     assert_eq!(listed["branches"][0]["tip"]["hash"], hash(12));
@@ -79,7 +79,7 @@ fn the_head_is_set_by_number_and_by_hash_and_blocks_are_finalized() {
     set_head(&fixture, &["newest"]).fails(2, &["latest, earliest"]);
     set_head(&fixture, &["-1"]).fails(2, &[]);
     assert_eq!(fixture.head(), 12);
-    // Whoever means it moves the head there.
+    // `set-head` moves the head there.
     let told = set_head(&fixture, &["earliest"]).done().json();
     assert_eq!(told["head_number"], "0x0");
     assert_eq!(told["finalized"], Value::Null);

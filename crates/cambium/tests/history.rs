@@ -27,7 +27,7 @@ fn import(fixture: &Fixture, db: &Path, file: &Path, more: &[&str]) -> support::
     support::cambium(args)
 }
 
-/// What `get` says of an account, or of a slot of it, without the state root, which the log has.
+/// Output of `get` for an account, or for a slot of it, without the state root, which the log has.
 fn get(db: &Path, key: &[String], block: u64) -> Value {
     let mut args: Vec<OsString> = vec!["get".into(), "--json".into()];
     args.extend(key.iter().map(OsString::from));
@@ -141,7 +141,7 @@ fn old_states_stay_when_their_blocks_leave_the_log() {
     let keys = keys(&fixture);
     assert_eq!(get(&whole, &keys[0], 99), get(&few, &keys[0], 99));
     assert_eq!(get(&whole, &keys[0], 101), get(&few, &keys[0], 101));
-    // Without a number it goes as far as the log.
+    // Without a number it goes to the end of the log.
     let run = cambium!("history", "build", "--json", "--datadir", whole);
     assert_eq!(run.done().json()["blocks"], HEAD);
     let run = cambium!(
@@ -155,7 +155,7 @@ fn old_states_stay_when_their_blocks_leave_the_log() {
     run.fails(1, &["has values and no nodes", "--history archive"]);
 }
 
-/// What `prove` says of an account and its slots.
+/// Output of `prove` for an account and its slots.
 fn prove(db: &Path, key: &[String], block: u64) -> Value {
     let mut args: Vec<OsString> = vec!["prove".into()];
     args.extend(key.iter().map(OsString::from));
@@ -228,7 +228,7 @@ fn an_archive_proves_what_has_left_the_log() {
     let fixture = Fixture::generate_with(300, HEAD, 20, &[]);
     let (whole, few) = (fixture.path("whole"), fixture.db());
     import(&fixture, &whole, &fixture.chain(), &[]).done();
-    // In three parts: the last one follows the archive without being told.
+    // In three parts: the last one follows the archive by default.
     let blocks = fixture.blocks();
     let keep = ["--keep-blocks", "20"];
     for (part, more) in [
@@ -314,7 +314,7 @@ fn an_archive_proves_what_has_left_the_log() {
     }
 }
 
-/// What a backup says of the history, after the copy was found sound.
+/// Report of a backup on the history, after the copy was found sound.
 fn backup(db: &Path, copy: &Path) -> (u64, Value) {
     let report = cambium!("db", "backup", "--json", "--datadir", db, copy).done();
     let report = report.json();
@@ -438,7 +438,7 @@ fn a_damaged_history_is_named_and_harms_nothing_else() {
     damage(100);
     let words = [&name[..], "history build"];
     cambium!("db", "check", "--history", "--datadir", db).fails(4, &words);
-    // The trailer: what follows the chain by default goes on without, and says so.
+    // The trailer: a default follower is left out, with an error.
     damage(whole.len() - 4096 + 30);
     let followed = import(&fixture, &db, &fixture.chain(), &[]).fails(1, &[&name]);
     assert!(followed.json()["history_error"].is_string());
@@ -467,7 +467,7 @@ fn a_history_is_checked_up_to_where_the_chain_has_left_it() {
         let checked = cambium!("db", "check", "--history", "--json", "--datadir", db).done();
         assert_eq!(checked.json()["last_number"], "0x32", "{mode}");
         assert_eq!(checked.json()["blocks_compared"], 50, "{mode}");
-        // Of a branch that it has not followed yet.
+        // Blocks of a branch that it has not followed yet.
         import(&fixture, &db, &fixture.chain(), &["--history", "none"]).done();
         let checked = cambium!("db", "check", "--history", "--json", "--datadir", db).done();
         assert_eq!(checked.json()["last_number"], "0x50", "{mode}");

@@ -114,7 +114,7 @@ fn an_index_answers_the_same_however_it_was_made_and_wherever_it_is_copied() {
     assert_eq!(copied.json()["index_upto_number"], support::quantity(HEAD));
     assert_eq!(answers(&copy), expected);
     assert_eq!(ask(&copy, &["index", "check"]), checked);
-    // What is asked wrongly.
+    // Wrong requests.
     let nothing = format!("0x{}", "77".repeat(32));
     cambium!("tx", nothing.clone(), "--datadir", followed).fails(1, &["no transaction", &nothing]);
     cambium!("tx", "0x1234", "--datadir", followed).fails(2, &["0x1234"]);

@@ -409,7 +409,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
         cambium(all).fails(1, &["nowhere", "cambium kv init"]);
     }
     assert!(!nowhere.exists());
-    // A chain's database is none, and a store is no chain.
+    // A chain's database is not a store, and a store is not a chain.
     let fixture = support::Fixture::generate(20, 1, 2);
     cambium!("init", "--genesis", fixture.genesis(), "-d", fixture.db()).done();
     cambium!("kv", "get", "alice", "-d", fixture.db()).fails(1, &["accounts, not entries"]);

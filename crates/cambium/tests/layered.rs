@@ -1,5 +1,5 @@
-//! The program on a chain of the `layered` commitment: generated, imported, unwound, checked, and
-//! what it refuses there.
+//! The program on a chain of the `layered` commitment: generated, imported, unwound, checked, and commands that are
+//! rejected there.
 
 use crate::support;
 use crate::support::Fixture;
@@ -218,7 +218,7 @@ fn wrong_proofs_of_a_layered_chain_are_refused_with_what_is_wrong() {
     verify(&fixture, &proof, &other).fails(5, &["does not hold", &other]);
     let before = root_at(&fixture, BLOCKS - 1);
     verify(&fixture, &proof, &before).fails(5, &["does not hold", &before]);
-    // What is no proof of this kind at all.
+    // Input that is not a proof of this kind.
     for (path, value, why) in [
         ("/commitment", json!("mpt"), "unknown variant `mpt`"),
         ("/commitment", Value::Null, "missing field"),
@@ -296,7 +296,7 @@ fn wrong_witnesses_of_a_layered_chain_are_refused_with_what_is_wrong() {
     stateless(&fixture, &lie, "3").fails(3, &["block 7", "state"]);
     let none = forged(&first, snapshot, Value::Null);
     stateless(&fixture, &none, "3").fails(5, &["lacks the root of the interval's snapshot"]);
-    // Within an interval the snapshot stays, whatever is claimed.
+    // Within an interval the snapshot stays, and a claimed one is ignored.
     stateless(&fixture, &forged(&inner, snapshot, other), "3").done();
     let tries = inner["layered"]["tries"].clone();
     let of_another = forged(&first, "/layered/tries", tries.clone());

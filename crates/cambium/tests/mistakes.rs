@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A chain, and whatever is mistaken for what.
+/// A chain, and files to be mistaken for each other.
 struct Desk {
     fixture: Fixture,
     /// Another chain.
@@ -162,7 +162,7 @@ fn directories_of_other_things_are_told_apart() {
         1,
         &["chain.rlp is a file, and a directory was expected"],
     );
-    // A directory that can't be made is no damage.
+    // A directory that can't be made is not damage.
     cambium!(
         "init",
         "--genesis",
@@ -171,7 +171,7 @@ fn directories_of_other_things_are_told_apart() {
         "/proc/none"
     )
     .fails(1, &["/proc/none: can't be made"]);
-    // Nobody said which database.
+    // No database is named.
     fails("get TOKEN", 2, &["--datadir <DIR>", "CAMBIUM_DATADIR"]);
 }
 
@@ -545,7 +545,7 @@ fn what_stands_beside_a_proof_is_of_its_form_and_fits_it() {
     leaf["leaves"][0]["balance"] = json!("0x");
     cases.push((leaf, Err("not a valid proof of a range")));
     verify_each(&desk, &["verify-range"], &desk.root, &cases);
-    // The proof says where the next page begins, whatever stands beside it.
+    // The next page begins where the proof says; fields beside it are ignored.
     let held = cambium!("verify-range", "--json", &desk.range, "--root", &desk.root)
         .done()
         .json();
@@ -636,7 +636,7 @@ fn those_who_come_from_other_clients_are_told_what_it_is_called_here() {
     ] {
         fails(&desk, command, 2, &["tip: ", words]);
     }
-    // What is known from nowhere has the parser's guess.
+    // Unknown words have the parser's guess.
     fails(&desk, "import CHAIN --bacth 4 -d DB", 2, &["'--batch'"]);
     fails(&desk, "exprot x -d DB", 2, &["'export'"]);
     // As other clients take it.
@@ -698,7 +698,7 @@ fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
         let words = format!("{name}: unpacked, it begins with something else, and blocks");
         cambium!("import", fixture.path(name), "-d", fixture.db()).fails(2, &[&words]);
     }
-    // What was imported before is told.
+    // The error includes the progress so far.
     let new = fixture.path("new");
     cambium!("init", fixture.genesis(), "-d", &new).done();
     cambium!("import", fixture.chain(), fixture.genesis(), "-d", &new).fails(
@@ -719,7 +719,7 @@ fn a_wrong_file_is_usage_and_a_directory_stands_for_its_files() {
     for name in ["genesis.json.gz", "chain.tar.gz"] {
         fs::copy(fixture.path(name), dir.join(name)).unwrap();
     }
-    // Nobody writes to it: who opens it waits for ever.
+    // It has no writer, and opening it blocks for ever.
     let (pipe, mode) = (dir.join("pipe.rlp"), rustix::fs::Mode::from_raw_mode(0o600));
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let fresh = fixture.path("fresh");
@@ -804,7 +804,7 @@ fn a_quiet_command_prints_what_was_asked_for_and_errors() {
     }
     let run = cambium!("import", "-q", fixture.genesis(), "-d", &db).fails(2, &["error: "]);
     assert_eq!(run.stdout, "");
-    // What is done but for a part of it is told as an error.
+    // Success except for a part is reported as an error.
     fs::write(db.join("index/runs.list"), "").unwrap();
     for run in [
         cambium!("import", "-q", fixture.chain(), "-d", &db),

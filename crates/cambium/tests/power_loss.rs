@@ -1,7 +1,7 @@
 //! Power fails under a real kernel: the database is on ext4, on a drive whose writes and flushes
-//! are recorded. The drive is cut off again and again, with all that was flushed and any part of
-//! what was not; the kernel mounts what is left, and the database must open at the acknowledged
-//! head or beyond, with no damage.
+//! are recorded. The drive is cut off again and again, with all flushed writes and any part of the
+//! others; the kernel mounts the result, and the database must open at the acknowledged head or
+//! beyond, with no damage.
 //!
 //! Needs root, ext4, loop devices, and FUSE or device-mapper's `log-writes`. Says so where it is
 //! skipped. All mounts are in a namespace of their own and go with the process, and loop devices go
@@ -75,8 +75,8 @@ fn what_was_acknowledged_survives_every_loss_of_power_under_device_mapper() {
     }
 }
 
-/// What the tests above assert is something that fails: on a drive that says of its newest writes
-/// that they are durable, and has not written them.
+/// The assertions of the tests above can fail: on a drive that reports its newest writes as
+/// durable, and has not written them.
 #[test]
 fn a_drive_that_lies_about_flushes_is_found_out() {
     let Some(lab) = Lab::in_a_namespace(
@@ -163,7 +163,7 @@ fn the_log_of_log_writes_is_read() {
     assert_eq!(told, expected);
 }
 
-/// Where a database is, and where to tell what is known of its head.
+/// Receives the known bounds of the head.
 type Tell<'a> = &'a dyn Fn(Mark);
 type Work<'a> = &'a dyn Fn(&Path, Tell<'_>);
 type Recorder<'a> = &'a dyn Fn(&Lab, &Image, &str, Work<'_>) -> Recording;
@@ -301,7 +301,7 @@ impl Lab {
         Ext4::make(DRIVE_BYTES, self.scratch.path())
     }
 
-    /// Records what a drive behind FUSE is told meanwhile.
+    /// Records the events of a drive behind FUSE during `work`.
     fn on_fuse(&self, image: &Image, options: &str, work: Work<'_>) -> Recording {
         let drive = FuseDrive::mount(image.clone(), &self.path("drive.img"));
         let device = LoopDevice::on(drive.file());
@@ -313,7 +313,7 @@ impl Lab {
         recording
     }
 
-    /// Records what a drive of device-mapper's is told meanwhile.
+    /// Records the events of a drive of device-mapper's during `work`.
     fn on_log_writes(&self, image: &Image, options: &str, work: Work<'_>) -> Recording {
         let drive = LogWrites::create(image.clone(), self.scratch.path());
         let mounted = Ext4::mount(&drive.device(), options, &self.path("mounted")).expect("ext4");
@@ -364,7 +364,7 @@ impl Lab {
         assert!(tally.at_head > 0);
     }
 
-    /// What a drive is recorded for: the way of a database that is made, grows and is unwound.
+    /// The recorded work: a database is created, grows and is unwound.
     fn round(&self, place: &Path, head: Option<u64>, random: &mut Random, tell: Tell<'_>) {
         let mut head = match head {
             Some(head) => {
@@ -533,7 +533,7 @@ impl Lab {
     }
 }
 
-/// A folder in memory where the system has one, so that flushes of what is left wait for no disk.
+/// A folder in memory where the system has one, so that remaining flushes wait for no disk.
 fn scratch() -> std::io::Result<TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }

@@ -125,7 +125,7 @@ fn addresses_and_slots_are_known_from_the_genesis_to_the_head_and_in_copies() {
     let cut = fixture.write("cut.json.gz", &cut[..cut.len() / 2]);
     cambium!("db", "load", cut, "-d", fixture.path("cut")).fails(3, &["cut.json.gz"]);
 
-    // Whoever shows a hash shows what is behind it.
+    // Each command that prints a hash prints its preimage.
     let token = TOKEN.to_string();
     let page = ask(&format!("get {token} --storage --limit 20"), &db);
     for slot in page["slots"].as_array().unwrap() {
@@ -184,7 +184,7 @@ fn what_was_made_without_stays_without_and_says_so() {
     let told = cambium!("db", "dump", &file, "--require-preimages", "-d", &db);
     told.fails(1, &["is known by its hash 0x", "cambium init --preimages"]);
     assert!(!file.exists());
-    // What is not a file of the dump's own stays: this might be /dev/null.
+    // A file that the dump did not create stays: it might be /dev/null.
     let (link, to) = (fixture.path("link"), fixture.write("to", b""));
     std::os::unix::fs::symlink(to, &link).unwrap();
     let told = cambium!(
@@ -225,7 +225,7 @@ fn what_was_made_without_stays_without_and_says_so() {
     )
     .done();
     assert_eq!(ask("db check --preimages", &made)["whole"], true);
-    // To have them is no reason against going on without asking for them.
+    // The database can be used further without the option.
     cambium!("init", "--genesis", &genesis, "-d", &made).done();
 }
 
@@ -271,7 +271,7 @@ fn damaged_preimages_are_named_and_the_chain_goes_on() {
         )
         .fails(4, &words);
     }
-    // A copy is of what the database needs.
+    // A copy has only the files that the database needs.
     let (list, copy) = (folder.join("runs.list"), fixture.path("copy"));
     let listed = fs::read(&list).unwrap();
     fs::write(&list, &listed[..30]).unwrap();

@@ -1,5 +1,5 @@
-//! What `scripts/public-data` places and refuses, with a small repository in place of those that its
-//! own table names.
+//! Files that `scripts/public-data` places and rejects, with a small repository in place of those that its own table
+//! names.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ struct Place {
     commits: Vec<String>,
 }
 
-/// What a run of the script came to.
+/// Outcome of a run of the script.
 struct Outcome {
     succeeded: bool,
     printed: String,
@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// All files in a folder, by name, with what they hold.
+/// All files in a folder, with names and content.
 fn files(dir: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_path_buf()];
@@ -57,7 +57,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 impl Place {
-    /// `None`, and a loud line, where there is no git.
+    /// `None`, with a loud line, if git is missing.
     fn new() -> Option<Self> {
         if Command::new("git").arg("--version").output().is_err() {
             let _ = writeln!(io::stdout().lock(), "SKIPPED: scripts/public-data: no git");
@@ -361,7 +361,7 @@ fn each_source_of_the_table_says_all_that_it_takes_to_fetch_it() {
     };
     let is_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number > 0);
     let mut folders = BTreeSet::new();
-    // What must be followed by what, and by nothing else.
+    // Kinds of lines and the kinds that may follow them.
     let mut before = "absent";
     for line in table.lines() {
         if line.is_empty() || line.starts_with('#') {

@@ -58,7 +58,7 @@ fn commands_that_read_work_beside_an_import() {
             let copy = fixture.path(&format!("copy-{rounds}"));
             cambium!("db", "backup", "--json", "--datadir", db, copy).done();
             cambium!("db", "check", "--json", "--datadir", copy).done();
-            // What was shared is not changed by going on with the copy.
+            // Continuing with the copy leaves shared files unchanged.
             if head > 0 {
                 cambium!("unwind", "--datadir", copy, "--to", (head - 1).to_string()).done();
             }

@@ -1,4 +1,4 @@
-//! What a repair could not bring back is told until it is there again, and the chain goes on.
+//! Losses that a repair can't restore are reported until the data is there again, and the chain goes on.
 
 use crate::support;
 use crate::support::{Fixture, Run, copy_dir, number};
@@ -12,7 +12,7 @@ fn repair(db: &Path, option: &str) -> Run {
     support::cambium(args)
 }
 
-/// Flips a bit of the log, at a part of what is written.
+/// Flips a bit of the log, at a part of the written bytes.
 fn flip(log: &Path, part: usize) {
     let mut bytes = fs::read(log).unwrap();
     let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
@@ -174,7 +174,7 @@ fn indexes_and_histories_go_on_without_a_lost_record() {
     }
 }
 
-/// What was indexed and kept up to the head goes on with the chain when the head's record is lost.
+/// The index and the history continue with the chain when the head's record is lost.
 #[test]
 fn followers_go_on_above_a_lost_head() {
     let fixture = Fixture::generate(200, 80, 10);

@@ -1,5 +1,5 @@
-//! What the two commands install on machines of all kinds, with stand-ins for the programs that
-//! install and for those that are installed.
+//! Programs that the two commands install on machines of all kinds, with stand-ins for the
+//! installers and for the installed programs.
 
 use std::{
     fs,
@@ -51,7 +51,7 @@ const FRESH: Machine = Machine {
     rust: Rust::None,
 };
 
-/// What came of it.
+/// Outcome of a run.
 struct Outcome {
     succeeded: bool,
     /// The programs called that install something, in order.
@@ -135,7 +135,7 @@ fn run(machine: Machine) -> Outcome {
     if machine.has_sudo {
         program(&bin.join("sudo"), "echo sudo >> \"$CALLS\"; exec \"$@\"");
     }
-    // What an installation puts in place comes from `spare`.
+    // Installations copy from `spare`.
     rustup(&spare, dir.path(), "");
     program(&spare.join("cc"), ":");
     let installer = format!(
@@ -198,7 +198,7 @@ fn run(machine: Machine) -> Outcome {
 }
 
 impl Outcome {
-    /// What was called, in order, by how each call begins.
+    /// Asserts success after `calls`, in order, each given by its beginning.
     #[track_caller]
     fn is_ready_after(&self, calls: &[&str]) {
         assert!(self.succeeded, "{}", self.told);

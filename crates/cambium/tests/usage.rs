@@ -1,4 +1,4 @@
-//! What holds for all commands: numbers in every form, quantities in JSON, `-` for standard input and output.
+//! Conventions of all commands: numbers in every form, quantities in JSON, `-` for standard input and output.
 
 use crate::support;
 use crate::support::{Fixture, Run, program, quantity};
@@ -305,7 +305,7 @@ fn a_hyphen_is_standard_input_or_output_for_every_file() {
         .output()
         .unwrap();
     assert!(exported.status.success());
-    // Nothing but the blocks.
+    // Only the blocks.
     assert_eq!(exported.stdout, fs::read(fixture.chain()).unwrap());
     assert!(String::from_utf8_lossy(&exported.stderr).contains("Wrote 4 blocks"));
     let lists = fixture.path("out.bal");
@@ -341,7 +341,7 @@ fn a_hyphen_is_standard_input_or_output_for_every_file() {
         &"--json",
     ];
     assert_eq!(fed_file(&lists, with_lists).done().json()["listed"], BLOCKS);
-    // As a file that is redirected, which is no pipe, and where it is read so far.
+    // From a redirected file, which is not a pipe, from its present position on.
     let mut command = program();
     command.args(words([&"import", &"-", &"-d", &other, &"--json"]));
     let redirected = command

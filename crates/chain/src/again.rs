@@ -1,4 +1,4 @@
-//! Blocks of the database that are executed again: for their receipts, and whatever else is not stored.
+//! Executing blocks of the database again, for their receipts and other outputs that are not stored.
 
 use crate::{
     Chain, ChainError, error::execution_error, prepare::BlockAgain, reads::TimedReads,
@@ -36,9 +36,8 @@ impl Chain {
         Ok(self.outcome_in(stored)?.receipts)
     }
 
-    /// Executes a block of the database again on its parent's state: for its receipts and whatever else
-    /// is not stored, or if its access list was applied instead of executing it. The outcome is
-    /// verified against the header.
+    /// Executes a block of the database again on its parent's state: for receipts and other outputs that are not
+    /// stored, or if its access list was applied instead of executing it. The outcome is verified against the header.
     ///
     /// # Errors
     ///

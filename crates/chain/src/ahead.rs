@@ -26,11 +26,11 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc, task::Poll};
 const SCOUTS_MAX: usize = 256;
 /// Consecutive scouts that found everything in memory, after which most are left out.
 const WARM_SCOUTS: u32 = 256;
-/// Scouts under way go on until pins have so many times as much as they may, and are ended then.
+/// Multiple of the pin limit at which running scouts are ended; up to it they go on.
 const GOING_ON: u64 = 2;
 /// Assumed size of a page in flight, in bytes.
 const PAGE_BYTES: u64 = 8 << 10;
-/// One of so many transactions is scouted while everything is in memory.
+/// While everything is in memory, one transaction in this many is scouted.
 const WARM_SAMPLE: usize = 16;
 
 /// A block that reads are made ahead for.
@@ -136,11 +136,11 @@ struct Waiting {
     /// Transactions before this one have given their known keys; or accounts of the block's access
     /// list, if it came with one.
     known: usize,
-    /// Transactions before this one have been scouted, as far as they can run code.
+    /// Transactions before this one have been scouted, if they can run code.
     scouted: usize,
 }
 
-/// What a block reads next.
+/// Next reads of a block.
 enum Next {
     Keys(KnownKeys),
     /// The keys that this transaction finds.
@@ -216,7 +216,7 @@ pub(crate) struct ReadingAhead<'a> {
     waiting: VecDeque<Waiting>,
     /// Scouts whose reads have ended.
     ended: VecDeque<u64>,
-    /// Scouts that have found everything in memory since the last one that has not.
+    /// Scouts that found everything in memory since the last one that did not.
     warm_scouts: u32,
 }
 

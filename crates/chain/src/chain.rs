@@ -238,8 +238,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`ChainError::NoSuchBlock`] if there is none, [`ChainError::State`] if it has left the log or can't be
-    /// read, and [`ChainError::Unreadable`] if its bytes are no block.
+    /// [`ChainError::NoSuchBlock`] if there is none, [`ChainError::State`] if it has left the log or can't be read, and
+    /// [`ChainError::Unreadable`] if its bytes don't decode as a block.
     pub fn block(&self, number: BlockNumber) -> Result<Block, ChainError> {
         self.stored(number)?.block()
     }
@@ -374,8 +374,8 @@ impl Chain {
         }
     }
 
-    /// Remembers what the children of a block need, whose record is lost: that can be told again by those who have the
-    /// block. The database has its hash. Nothing is remembered of a block whose total difficulty is not known.
+    /// Remembers the data that children need of a block whose record is lost: the caller has the block, and the
+    /// database has its hash. Remembers nothing of a block whose total difficulty is unknown.
     ///
     /// # Errors
     ///
@@ -434,8 +434,8 @@ impl Chain {
     }
 }
 
-/// What the log has of a block that the index does not have. An index that can't be read takes nothing
-/// from a block that the log has; of one that has left the log, it is the index that is missing.
+/// Block in the log, for a block that the index lacks. An unreadable index does not affect a block that the log has;
+/// for one that has left the log, the error is the index's.
 fn of_log(
     block: Result<Option<BlockMeta>, StateError>,
     indexed: Result<Option<StoredBlock>, IndexError>,

@@ -33,7 +33,7 @@ pub struct DryRunError<E> {
 }
 
 impl Chain {
-    /// Executes a block on the state of `view`. The outcome has an access list, whatever the fork.
+    /// Executes a block on the state of `view`. The outcome has an access list on every fork.
     ///
     /// # Errors
     ///
@@ -54,12 +54,12 @@ impl Chain {
 }
 
 impl ChainSpec {
-    /// Executes a block by these rules on any state, which need not be a Cambium database. The
-    /// outcome has an access list, whatever the fork.
+    /// Executes a block by these rules on any state, which need not be a Cambium database. The outcome has an access
+    /// list on every fork.
     ///
     /// # Errors
     ///
-    /// [`DryRunError`] with what failed: a transaction, a system call, or a read of `state`.
+    /// [`DryRunError`] names the cause: a transaction, a system call, or a read of `state`.
     pub fn dry_run<DB: StateRead + Sync>(
         &self,
         run: DryRun<'_>,

@@ -10,7 +10,7 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
 use std::fmt::Display;
 
-/// Says what is wrong with a block: without its parent, nobody knows whether it is valid.
+/// Describes the fault of a block. Without its parent, its validity is unknown.
 fn describe(id: &BlockId, fault: &BlockFault) -> String {
     match fault {
         BlockFault::UnknownParent(_) => format!("block {id} can't be validated: {fault}"),

@@ -25,7 +25,7 @@ use std::{
 pub struct Timings {
     /// Decoding and recovering senders, which runs ahead of and in parallel to the other stages.
     pub recover: Duration,
-    /// Validation and execution. Blocks of a batch are summed, whatever threads they ran on.
+    /// Validation and execution. Blocks of a batch are summed over all threads.
     pub execute: Duration,
     /// The part of `execute` that is spent reading state, summed over threads. It may exceed
     /// `execute` if threads wait at the same time.
@@ -52,7 +52,7 @@ pub struct ExecutedBlock {
     pub(crate) sealed: Sealed,
     pub(crate) parent: BlockId,
     pub(crate) becomes_head: bool,
-    /// What execution has given, if it is kept.
+    /// Outcome of execution, if it is kept.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) transactions: u64,
     pub(crate) gas: u64,
@@ -132,7 +132,7 @@ pub(crate) trait BlockSink {
     fn send(&mut self, block: Step<ExecutedBlock>) -> Result<bool, ChainError>;
 }
 
-/// What is known of a block before its execution, and what is kept afterwards.
+/// Known outcome of a block before its execution, and whether to keep it.
 #[derive(Default)]
 pub(crate) struct How {
     /// The block's outcome, if it has been executed already, by its access list.
@@ -147,9 +147,9 @@ struct Done {
     outcome: Option<Outcome>,
     /// The access list of execution, if it was recorded.
     access_list: Option<AccessList>,
-    /// Its receipts, packed_receipts, if they are kept.
+    /// Its receipts, packed, if they are kept.
     receipts: Option<Vec<u8>>,
-    /// What it has created, packed_receipts, if preimages are kept.
+    /// Its created addresses and slot keys, packed, if preimages are kept.
     preimages: Option<Vec<u8>>,
     counts: ExecutionCounts,
     timings: Timings,
@@ -468,7 +468,7 @@ impl Chain {
         }))
     }
 
-    /// What a block has created, packed to be stored with it, if preimages are kept.
+    /// Packs the addresses and slot keys created by a block, to be stored with it, if preimages are kept.
     pub(crate) fn created(&self, list: Option<&AccessList>, staged: &Staged) -> Option<Vec<u8>> {
         let list = list.filter(|_| self.keeps_preimages())?;
         Some(created(list, staged).pack())

@@ -159,7 +159,7 @@ impl BlockSink for ToCommit<'_> {
         if becomes_head {
             self.tip = id;
         }
-        // Nobody may read ahead any more.
+        // The send fails if reading ahead has ended.
         let _ = self.done.send(sealed);
         Ok(self.to_commit.send(executed).is_ok())
     }
@@ -288,8 +288,8 @@ impl Chain {
         self.db().options().memory_bytes as usize / BATCH_SHARE
     }
 
-    /// Validates a block's header, unless the database has the block. If `recalls`, what it has lost of that is taken from
-    /// what is given.
+    /// Validates a block's header, unless the database has the block. If `recalls`, data that the database has lost of
+    /// it is restored from `raw`.
     fn announce_raw(
         &self,
         raw: RawBlock,
@@ -321,17 +321,16 @@ impl Chain {
         }
     }
 
-    /// Hands batches on to execution, and reads ahead for their blocks until they are executed.
-    /// `executed` gets a message for each block when execution is through with it: its id, if it was
-    /// sealed, and `None` if the database had it. States of blocks that it had may be old, and too
-    /// dear to look at.
+    /// Hands batches on to execution, and reads ahead for their blocks until they are executed. `executed` receives a
+    /// message for each executed block: its id if it was sealed, and `None` if the database had it. The state of such a
+    /// block may be old and expensive to restore.
     fn hand_on(
         &self,
         prepared: &Receiver<Batch>,
         to_execute: Sender<Batch>,
         executed: &Receiver<Option<BlockId>>,
     ) {
-        // Whatever keeps it from reading ahead keeps nobody from executing.
+        // Reading ahead is best effort: its failure must not stop execution.
         let mut ahead = match self.read_ahead() {
             0 => None,
             depth => ReadingAhead::new(self, depth).ok(),
@@ -380,7 +379,7 @@ impl Chain {
         }
     }
 
-    /// Executes batches until there are no more, and sends the blocks on. Ends early if nobody receives them.
+    /// Executes batches until there are no more, and sends the blocks on. Ends early if the receiver is dropped.
     fn execute_all(
         &self,
         prepared: &Receiver<Batch>,
@@ -432,7 +431,7 @@ impl Chain {
         Ok(out.timings)
     }
 
-    /// Executes blocks, as many at once as possible. False if the receiver is gone.
+    /// Executes blocks, as many at once as possible. Returns false if the receiver is dropped.
     fn execute_group(
         &self,
         group: &[Arc<PreparedBlock>],

@@ -1,5 +1,5 @@
-//! Inserting blocks without making them the head, and choosing the head: what a consensus client asks
-//! for with `engine_newPayload` and `engine_forkchoiceUpdated`.
+//! Inserting blocks without making them the head, and choosing the head, as a consensus client does with
+//! `engine_newPayload` and `engine_forkchoiceUpdated`.
 //!
 //! ```text
 //!   insert          validated, executed, durable on a branch of its own     the head stays
@@ -31,8 +31,8 @@ pub struct InsertedBlock {
 }
 
 impl Chain {
-    /// Validates and executes a block on its parent, on any branch, and stores it. The head stays
-    /// where it is, whatever the block: [`Chain::set_canonical`] moves it.
+    /// Validates and executes a block on its parent, on any branch, and stores it. The head stays where it is:
+    /// [`Chain::set_canonical`] moves it.
     ///
     /// The block is durable when this returns. From then on it can be read
     /// ([`Db::view_of`](cambium_state::Db::view_of)) and built upon, as long as it is one of the newest
@@ -89,9 +89,9 @@ impl Chain {
         }
     }
 
-    /// Makes a block in the database the head, and says which of its ancestors, itself included, are
-    /// safe and finalized. `None` leaves the block that there is, as far as it is still canonical; a
-    /// finalized block is safe, too. Durable when this returns.
+    /// Makes a block in the database the head, and sets which of its ancestors, itself included, are safe and
+    /// finalized. `None` keeps the previous block if it is still canonical; a finalized block is safe, too. Durable
+    /// when this returns.
     ///
     /// Branches that do not descend from the finalized block are freed, and nothing can be built on
     /// them any more. [`Chain::import`] and [`Chain::import_block`] still make each valid block the head,

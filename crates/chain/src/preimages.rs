@@ -5,9 +5,9 @@
 //!   follower    canonical blocks, in their order  ──►  Preimages, in sorted runs
 //! ```
 //!
-//! A block's record has what the block has created, so that a crash loses none of it. The follower reads the
-//! records, and the log keeps those that it has not read. A chain keeps preimages if its disk has a list of
-//! their runs: `init` makes one, and whoever opens the chain for writing goes on with it.
+//! The record of a block holds the preimages that the block created, so that a crash loses none. The follower reads the
+//! records, and the log keeps the unread ones. A chain keeps preimages if its disk has a list of their runs: `init`
+//! creates it, and each writer that opens the chain continues it.
 
 use crate::ChainError;
 use alloy_primitives::{Address, B256};
@@ -21,16 +21,16 @@ use cambium_state::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Memory of a reader for those that the writer has not in files, and of blocks that the writer's follower has not
-/// read.
+/// Memory of a reader for preimages that the writer has not written to files, and for blocks that the writer's follower
+/// has not read.
 const READER_BYTES: u64 = 1 << 30;
 /// Blocks after which those in memory go to a file, so that the log need not keep more than these.
 const FLUSH_BLOCKS: u64 = 512;
 
-/// Who reads the log.
+/// Name of this reader of the log.
 const LOG_READER: &str = "preimages";
 
-/// How much memory preimages get beside an engine with so much.
+/// Options of preimages beside an engine with `memory_bytes`.
 pub(crate) fn options(memory_bytes: u64) -> PreimagesOptions {
     PreimagesOptions {
         memory_bytes: follower_bytes(memory_bytes),
@@ -75,7 +75,7 @@ pub(crate) fn created(list: &AccessList, staged: &Staged) -> BlockPreimages {
             .filter(|(_, hash)| new_slots.binary_search(hash).is_ok());
         created.slots.extend(new_keys.map(|(key, _)| key));
     }
-    // Before EIP-161 an account that was called came to be, without a change of any field.
+    // Before EIP-161 an account that was called was created, without a change of any field.
     let new = reverts
         .accounts()
         .iter()
@@ -104,7 +104,7 @@ pub(crate) struct FirstPreimages {
 }
 
 impl FirstPreimages {
-    /// Begins, on a disk that has no database. What an earlier attempt has left there is removed.
+    /// Begins, on a disk without a database. Removes the files of an earlier attempt.
     pub(crate) fn begin(
         disk: Arc<dyn Disk>,
         wanted: Option<PreimagesOptions>,
@@ -131,7 +131,7 @@ impl FirstPreimages {
         }
     }
 
-    /// All are there. They are durable before the database is: what is left of an interrupted attempt is no database.
+    /// Makes the preimages durable, which happens before the database is: an interrupted attempt leaves no database.
     pub(crate) fn finish(self, first: BlockId) -> Result<(), PreimagesError> {
         match self.preimages {
             Some(preimages) => {
@@ -160,7 +160,7 @@ struct Inner {
 impl KeptPreimages {
     /// Those of a database, if it keeps any. A writer opens them at once, and a reader when they are asked for.
     pub(crate) fn of(db: &Db) -> Result<Option<Self>, ChainError> {
-        // Whether there are some may be what can't be told. Opening them says why.
+        // If that can't be determined, opening them returns the reason.
         if let Ok(false) = Preimages::exist(&**db.disk()) {
             return Ok(None);
         }
@@ -171,7 +171,7 @@ impl KeptPreimages {
         });
         let mut threads = Background::default();
         if !db.is_read_only() {
-            // Nothing may leave the log before it is known up to which block all are there.
+            // Blocks must stay in the log until the newest block with all preimages is known.
             let opened = inner.open(&mut inner.events()).cloned();
             match opened {
                 Ok(preimages) => inner.keep_log(&preimages),
@@ -234,7 +234,7 @@ impl KeptPreimages {
 
 impl Drop for KeptPreimages {
     fn drop(&mut self) {
-        // What ended a thread was logged then.
+        // The error that ended a thread was logged then.
         if let Err(error) = self.end() {
             tracing::debug!(%error, "preimages of the newest blocks are read from the log again");
         }
@@ -244,7 +244,7 @@ impl Drop for KeptPreimages {
 fn may_pass(error: &ChainError) -> bool {
     match error {
         ChainError::Preimages(error) => {
-            // Somebody has the preimages of this chain as it was opened before, and drops them some time.
+            // An earlier handle of this chain still holds the preimages, and is going to be dropped.
             let is_in_use = matches!(**error, PreimagesError::Store(StoreError::InUse { .. }));
             error.is_of_disk() || is_in_use
         }
@@ -331,8 +331,8 @@ impl Inner {
         Ok(newest.is_canonical(reached)? && newest.is_canonical(head)?)
     }
 
-    /// The list of runs comes to a block that is canonical before others are added on it. A crash would leave a list
-    /// that ends on a branch of which the log keeps nothing.
+    /// Moves the list of runs back to a canonical block before others are added on it. Otherwise a crash would leave a
+    /// list that ends on a branch of which the log keeps nothing.
     fn flush_if_left(&self, preimages: &Preimages, on: BlockId) -> Result<(), ChainError> {
         let is_left = |durable: BlockId| durable.number > on.number;
         if !self.db.is_read_only() && preimages.durable().is_some_and(is_left) {

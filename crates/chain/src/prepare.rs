@@ -61,7 +61,7 @@ impl PreparedBlock {
     }
 }
 
-/// A block of the database, with what it takes to execute it again.
+/// A block of the database, with the inputs for executing it again.
 pub(crate) struct BlockAgain {
     pub(crate) block: Block,
     pub(crate) senders: Vec<Address>,

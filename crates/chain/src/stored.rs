@@ -75,7 +75,7 @@ pub fn packed_receipts(receipts: &[Receipt]) -> Option<Vec<u8>> {
 pub struct StoredBlock {
     /// The block.
     pub id: BlockId,
-    /// What is stored of it.
+    /// The stored body.
     pub body: StoredBody,
 }
 
@@ -90,7 +90,7 @@ impl StoredBlock {
     ///
     /// # Errors
     ///
-    /// [`ChainError::Unreadable`] if its bytes are no block.
+    /// [`ChainError::Unreadable`] if its bytes don't decode as a block.
     pub fn block(&self) -> Result<Block, ChainError> {
         Block::decode(&mut &self.body.rlp[..])
             .map_err(|error| ChainError::unreadable(self.id, error))
@@ -100,7 +100,7 @@ impl StoredBlock {
     ///
     /// # Errors
     ///
-    /// [`ChainError::Unreadable`] if their bytes are no receipts.
+    /// [`ChainError::Unreadable`] if their bytes don't decode as receipts.
     pub fn receipts(&self) -> Result<Option<Vec<Receipt>>, ChainError> {
         let rlp = self.body.receipts_rlp();
         let Some(rlp) = rlp.map_err(|error| ChainError::unreadable(self.id, error))? else {

@@ -31,7 +31,7 @@ pub enum VerifyError {
     StateRoot { got: B256, expected: B256 },
 }
 
-/// What [`verify_outcome`] has verified.
+/// Parts of an outcome that [`verify_outcome`] has verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the receipts root may be unverified"]
 pub struct VerifiedOutcome {

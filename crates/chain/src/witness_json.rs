@@ -277,7 +277,7 @@ mod tests {
                 let text = witness.to_json(form).to_string();
                 let block = (form != WitnessForm::Own).then(|| witness.block.clone());
                 let read = BlockWitness::from_json(&text, block).unwrap();
-                // Bytes that are no header are written in hex, and geth's form is known by its objects.
+                // Bytes that don't decode as a header are written in hex, and geth's form is recognized by its objects.
                 witness.form = read.form;
                 assert_eq!(read, witness, "{form:?}: {text}");
             }

@@ -114,7 +114,7 @@ fn accounts_with_more_slots_than_a_piece_are_loaded_whole() {
     assert_eq!(root, view.state_root());
 }
 
-/// Whatever byte changes, the state is the same or the dump is refused.
+/// With any byte changed, the state is the same or the dump is rejected.
 #[test]
 fn a_dump_with_random_damage_never_makes_another_state() {
     let chain = chain();

@@ -1,5 +1,5 @@
-//! Era1 files put together record by record: what the one real file of the fixtures, all of empty
-//! blocks, does not show.
+//! Era1 files put together record by record, for cases that the one real file of the fixtures, all of empty blocks,
+//! does not have.
 
 use alloy_consensus::{Eip658Value, Header, Receipt, ReceiptEnvelope, ReceiptWithBloom, TxReceipt};
 use alloy_primitives::{Address, B256, Bytes, Log, U256, keccak256};

@@ -170,7 +170,7 @@ fn a_huge_claim_is_refused_before_it_costs_memory() {
         assert_eq!(blocks, 1);
         assert!(message.ends_with("over the limit of 67108864"), "{message}");
     }
-    // Below the limit, but not there: what is held grows with what is read.
+    // Below the limit, but longer than the file: the buffer grows with the bytes read.
     let path = write(&dir, "b.rlp", &[0xfb, 0x03, 0xff, 0xff, 0xfb, 1, 2, 3]);
     assert!(
         failure(&path)

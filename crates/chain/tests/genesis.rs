@@ -552,7 +552,7 @@ proptest! {
     }
 }
 
-/// What alloy reads of a genesis file has the header and the rules of the file.
+/// Alloy's form of a genesis file has the header and the rules of the file.
 #[test]
 fn a_genesis_in_memory_means_what_its_file_means() {
     let storage = format!(

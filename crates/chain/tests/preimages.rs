@@ -1,4 +1,4 @@
-//! Preimages of whole chains: each hash in the state has one, however the chain came to it.
+//! Preimages of whole chains: each hash in the state has one, for every way of making the chain.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_chain::{
@@ -153,7 +153,7 @@ fn sealed_imported_batched_and_applied_blocks_add_what_they_create() {
         generate(&sealed, &workload);
         assert!(assert_whole(&sealed) > first + 40, "{fork:?}");
         let head = sealed.db().head();
-        // The list from which they come is no part of a block whose header does not have its hash.
+        // The source list is not stored with a block whose header lacks its hash.
         let kept = sealed.kept_access_list(BLOCKS).unwrap();
         assert_eq!(kept.is_some(), fork == Fork::Amsterdam);
         sealed.close().unwrap();
@@ -221,7 +221,7 @@ fn a_branch_adds_its_own_when_it_becomes_canonical() {
         chain.set_canonical(head.hash, None, None).unwrap();
         assert_whole(&chain);
     }
-    // What is not canonical is not followed, and neither is it forgotten that it was.
+    // The follower skips branches that are not canonical, and remembers those that were.
     let third = insert(&one, 20..40);
     assert_whole(&chain);
     chain.preimages().unwrap().unwrap().flush().unwrap();
@@ -639,7 +639,7 @@ fn a_reader_of_a_branch_that_is_lower_than_what_is_in_files_knows_it() {
         import(&writer, &one);
         writer.preimages().unwrap().unwrap().flush().unwrap();
         writer.db().unwind(0).unwrap();
-        // Nobody looks at the preimages, so that nothing of the new branch comes to files.
+        // Without a look-up of preimages, none of the new branch are written to files.
         import(&writer, &other[..25]);
         let (db, _) = Db::open_read_only(Arc::new(disk.clone()), options).unwrap();
         let reader = Chain::of(db).unwrap();
@@ -698,7 +698,7 @@ fn a_record_that_a_repair_cuts_out_costs_the_preimages_of_its_block_alone() {
     let lost = chain.preimages().unwrap().unwrap().stats().lost_blocks;
     assert!((1..4).contains(&lost), "{lost}");
     assert!(!unknown.is_empty() && (unknown.len() as u64) < count / 4);
-    // What follows is added.
+    // Later blocks are added.
     for (rlp, _) in &blocks[chain.db().head().number as usize..] {
         chain.import_block(rlp.clone(), None).unwrap();
     }

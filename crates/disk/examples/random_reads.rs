@@ -4,14 +4,14 @@
 //! `cargo run --release -p cambium-disk --example random_reads -- DIRECTORY [SECONDS [DEPTHS
 //! [THREADS]]]`
 //!
-//! `DIRECTORY` is on the disk in question. The file is `f` there, of 4 GiB or what it has; it is
-//! written if it does not exist, and stays. Each way is measured for `SECONDS` (default 3), with so
-//! many reads to a batch (`DEPTHS`, default `1,16,64,128,1024`), of 4 KiB at multiples of it, and
-//! of 1,200 bytes anywhere, by `THREADS` at once (default 1), each with its own batches. `--queue`
-//! reads through queues instead, which are kept full: for a batch it then tells how long a read
-//! takes from its submission until it is handed out. `--cached` adds reads through the page cache, which measure the cache as soon as it holds the file.
+//! `DIRECTORY` is on the disk in question. The file is `f` there, of 4 GiB or its present size; it is written if it
+//! does not exist, and stays. Each way is measured for `SECONDS` (default 3), in batches of `DEPTHS` reads (default
+//! `1,16,64,128,1024`), of 4 KiB at multiples of it, and of 1,200 bytes anywhere, by `THREADS` at once (default 1),
+//! each with its own batches. `--queue` reads through queues instead, which are kept full, and prints the time of a
+//! read from its submission until it is handed out. `--cached` adds reads through the page cache, which measure the
+//! cache as soon as it holds the file.
 //!
-//! To compare with what the device gives at the same depth, run beside it:
+//! To compare with the device's own rate at the same depth, run beside it:
 //! `fio --name=r --filename=DIRECTORY/f --size=4G --rw=randread --bs=4k --direct=1
 //! --ioengine=io_uring --iodepth=64 --runtime=3 --time_based`.
 

@@ -58,8 +58,8 @@ impl Add for BackupSizes {
     }
 }
 
-/// The name for display of a file of the original, given that of its copy: errors that are met in a copy that does not
-/// remain are told of the original. Other names stay.
+/// Translates the display name of a file of the copy to that of the original, for errors in a copy that is going to be
+/// removed. Other names are returned unchanged.
 pub fn name_in_original(name: String, from: &dyn Disk, to: &dyn Disk) -> String {
     match name.strip_prefix(&to.display_path("")) {
         Some(file) => format!("{}{file}", from.display_path("")),

@@ -74,8 +74,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Returns an error if the system cannot tell, for instance for want of permissions.
     fn exists(&self, path: &str) -> Result<bool, DiskError>;
 
-    /// Returns whether there is a directory of that name which is the disk's own: not a symbolic link to one.
-    /// What can't be looked at is none.
+    /// Returns whether `dir` is a directory of the disk itself, not a symbolic link to one. Returns false on an error.
     fn has_dir(&self, dir: &str) -> bool {
         self.exists(dir).unwrap_or(false)
     }

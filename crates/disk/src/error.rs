@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, fmt, io, path::Path};
 
-/// Folders of what is beside a database, which does without it, and what brings each back.
+/// Folders beside a database, which can be opened without them, and how to restore each.
 const BESIDE: [(&str, &str); 3] = [
     (
         "index",
@@ -152,7 +152,8 @@ impl DiskError {
         Some(hint.to_owned())
     }
 
-    /// What to do about a file that can't be read: `of_database`, unless it is beside the database.
+    /// Returns the advice for a file that can't be read: `of_database`, unless the file is beside
+    /// the database.
     fn way_back(&self, of_database: &'static str) -> &'static str {
         let path = Path::new(&self.path);
         let folder = path.parent().and_then(Path::file_name);

@@ -1,4 +1,4 @@
-//! What every disk does, by the same cases for each.
+//! The contract of `Disk`: the same cases for every kind.
 
 use cambium_disk::{
     Access, BLOCK_BYTES, Disk, DiskError, DiskFile, DiskStats, FaultyDisk, FinishedRead, IoMethod,
@@ -18,7 +18,7 @@ fn on_each(case: impl Fn(&dyn Disk)) {
     on_each_of_its_own(case);
 }
 
-/// Runs `case` on a disk of every kind. There is no disk with io_uring where the system refuses it.
+/// Runs `case` on a disk of every kind, without io_uring where the system refuses it.
 fn on_each_of_its_own(case: impl Fn(&dyn Disk)) {
     case(&FaultyDisk::new(1));
     for method in [IoMethod::Portable, IoMethod::Uring] {

@@ -1,4 +1,4 @@
-//! What the faulty disk does to what was not synced, and what it never does.
+//! Faults that the faulty disk injects into unsynced data, and those that it never does.
 
 use cambium_disk::{Access, BLOCK_BYTES, Disk, Fault, FaultyDisk, QueuedRead, ReadRequest};
 use std::collections::BTreeSet;

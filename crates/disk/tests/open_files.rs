@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 fn the_limit_of_open_files_is_raised_when_it_is_reached() {
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < 400) {
-        return; // Nothing to raise it to.
+        return; // The limit is at its maximum already.
     }
     let of = |current, maximum| Rlimit { current, maximum };
     setrlimit(Resource::Nofile, of(Some(100), Some(400))).unwrap();

@@ -1,5 +1,4 @@
-//! The disks that repairs are made on: what can't be read is zeros, and what is tried leaves no
-//! trace.
+//! The disks that repairs run on: unreadable bytes are zeros, and a trial repair changes nothing.
 
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskFile, FaultyDisk, SalvageDisk, TrialDisk};
 use proptest::prelude::*;

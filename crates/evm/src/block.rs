@@ -137,7 +137,7 @@ pub enum ExecutionError<E> {
     /// The header lacks a field that the rules require.
     #[error("the header can't be executed under the rules in force: {0}")]
     Header(String),
-    /// Reading the state failed. This says nothing about the block.
+    /// Reading the state failed; the block may be valid.
     #[error("reading state: {0}")]
     Database(E),
 }

@@ -62,14 +62,14 @@ pub struct BlockExecutor {
     pub kind: ExecutorKind,
     /// Number of threads that transactions run on.
     pub threads: NonZeroUsize,
-    /// A block whose transactions have lower gas limits in sum is executed sequentially, whatever
-    /// the kind. Zero also turns off every other heuristic that prefers sequential execution.
+    /// A block whose transactions have lower gas limits in sum is executed sequentially by every
+    /// kind. Zero also turns off every other heuristic that prefers sequential execution.
     pub gas_min: u64,
 }
 
 /// Default of [`BlockExecutor::gas_min`], in gas. Waking threads takes about 0.2 ms. In that time
 /// one thread executes about 300,000 gas of real blocks whose state is in memory, and blocks use
-/// about half of what their limits allow.
+/// about half of their gas limits.
 pub const PARALLEL_GAS_MIN: u64 = 1_000_000;
 
 impl BlockExecutor {

@@ -1,5 +1,4 @@
-//! A block's writes for callers that run revm by themselves, and conversions of revm's own records of
-//! what changed.
+//! A block's writes for callers that run revm by themselves, and conversions of revm's own records of changes.
 
 use crate::{
     StateRead,
@@ -15,7 +14,7 @@ use revm::{
     state::{Account as TouchedAccount, AccountInfo, EvmState},
 };
 
-/// What a block changes, as a session of the database takes it.
+/// Changes of a block in the form that a session of the database takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockChanges {
     /// The difference to the parent's state, by hashed address and hashed slot.
@@ -78,8 +77,8 @@ impl BlockChanges {
 
     /// The changes that revm's `State` has collected in a bundle, of one block or of several.
     ///
-    /// An account that was destroyed has its older storage wiped, also where it was created again. An
-    /// account that did not exist before and does not exist now is no change.
+    /// An account that was destroyed has its older storage wiped, also where it was created again. An account that
+    /// existed neither before nor after is skipped.
     pub fn of_bundle(bundle: &BundleState) -> Self {
         let changes = bundle.state.iter();
         let changes = changes.filter_map(|(address, account)| {
@@ -132,7 +131,7 @@ fn bundle_change(changed: &BundleAccount) -> Option<EntryChange> {
 /// (`transact_many_commit`) an account that one of them destroyed and a later one paid would be deleted.
 ///
 /// Reads are of the block so far. [`DatabaseCommit::commit`] can't return an error, so it is kept, and
-/// [`BlockState::finish`] returns the first one: what was read in between may lack writes.
+/// [`BlockState::finish`] returns the first one: reads in between may lack writes.
 pub struct BlockState<S: StateRead> {
     overlay: Overlay<S>,
     /// The first error of a commit.

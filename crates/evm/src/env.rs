@@ -50,7 +50,7 @@ pub fn config_env(rules: &Rules, gas_limit: u64) -> CfgEnv {
     cfg
 }
 
-/// What revm has to know of a block.
+/// revm's environment of a block.
 pub fn block_env(header: &Header, rules: &Rules) -> BlockEnv {
     let merged = rules.is(SpecId::MERGE);
     let blob_price = rules

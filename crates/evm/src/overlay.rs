@@ -38,7 +38,7 @@ pub(crate) struct Overlay<DB> {
     mode: OverlayMode,
 }
 
-/// What an overlay keeps besides the block's writes.
+/// Optional records of an overlay beside the block's writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OverlayMode {
     /// Keep the changes of each step, for [`Overlay::take_step`].
@@ -313,8 +313,8 @@ impl<DB: StateRead> Overlay<DB> {
         Some(accesses)
     }
 
-    /// What a transaction with the writes `state` touches, if that is recorded. The transaction ran
-    /// on this overlay, and its writes are not applied.
+    /// Returns the accesses of a transaction with the writes `state`, if they are recorded. The
+    /// transaction ran on this overlay, and its writes are not applied.
     pub(crate) fn accesses_of(
         &mut self,
         state: &EvmState,

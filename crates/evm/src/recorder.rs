@@ -1,4 +1,4 @@
-//! Recording of what execution reads, from which a witness is made.
+//! Recording of the reads of execution, from which a witness is made.
 
 use crate::StateRead;
 use alloy_primitives::{Address, B256, U256};

@@ -87,8 +87,8 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         self.evm.overlay()
     }
 
-    /// Runs transactions whatever their nonces and their senders' balances are: the state below
-    /// lacks what came before.
+    /// Disables the checks of nonces and of senders' balances: the state below lacks earlier
+    /// transactions.
     pub(crate) fn relax(&mut self) {
         let cfg = &mut self.evm.ctx().cfg;
         cfg.disable_nonce_check = true;

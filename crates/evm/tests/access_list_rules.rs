@@ -1,4 +1,4 @@
-//! Rules of EIP-7928 that public fixtures do not reach, or reach by chance: what is touched when
+//! Rules of EIP-7928 that public fixtures do not reach, or reach by chance: the touched keys when
 //! gas runs out at a certain place, and steps of several calls.
 
 use alloy_consensus::{Header, SignableTransaction, TxLegacy};
@@ -258,6 +258,6 @@ fn a_withdrawal_of_nothing_touches_its_receiver() {
     }];
     let list = list(&State::new(&[]), &[], &nothing);
     assert_eq!(of(&list, OTHER), Some(&AccountChanges::new(OTHER)));
-    // Nobody pays the miner of an empty block.
+    // The miner of an empty block is not paid.
     assert_eq!(of(&list, MINER), None);
 }

@@ -1,5 +1,5 @@
-//! Blocks of plain transfers over a state in a map: what goes in, what comes out, and which
-//! errors are whose.
+//! Blocks of plain transfers over a state in a map: their inputs and outputs, and the classes of
+//! their errors.
 
 use alloy_consensus::{Header, SignableTransaction, TxLegacy};
 use alloy_primitives::{Address, B256, Signature, TxKind, U256, keccak256};

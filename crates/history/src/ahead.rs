@@ -1,7 +1,7 @@
-//! Reading pages of runs in one batch, before anybody asks for them.
+//! Reading pages of runs in one batch, before they are needed.
 //!
-//! Where a look-up ends shows only when a page has been read: entries of a node may go on in the next page,
-//! or in the next run. So a batch is followed by another one for the look-ups that were not through.
+//! The end of a look-up is known only when a page has been read: entries of a node may go on in the next page, or in
+//! the next run. So a batch is followed by another one for the unfinished look-ups.
 
 use crate::{
     entry::Key,
@@ -47,7 +47,7 @@ impl WantedPages {
         *wanted = count.max(*wanted);
     }
 
-    /// Reads them all. What can't be read is left out: whoever needs it meets the error.
+    /// Reads all wanted pages. Omits those that can't be read: the error is returned to the lookup that needs the page.
     pub(crate) fn read(self) -> PagesAhead {
         let mut ahead = self.cached;
         let Some((_, (run, _))) = self.wanted.first_key_value() else {

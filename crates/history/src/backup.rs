@@ -8,11 +8,10 @@
 //! the files are copied, and the list, which names nothing that the copy's chain does not have
 //! ```
 //!
-//! The list is read after the head is known. What it had in files before that moment the log may have
-//! lost, and the copy has it from the files; what came later the log of the copy has. The other way round
-//! blocks between might be in neither. So the list may name blocks above the copy's head, or of a branch
-//! that the chain has taken since: these are cut off where both chains part, as if they had been taken
-//! back.
+//! The list is read after the head is known. Blocks that were in files before that moment may have left the log, and
+//! the copy has them from the files; later ones are in the copy's log. In the other order blocks between might be in
+//! neither. So the list may name blocks above the copy's head, or of a branch that the chain has taken since: these are
+//! cut off at the fork, as if they had been taken back.
 
 use crate::{
     HistoryError,
@@ -53,7 +52,7 @@ pub struct HistoryCopy {
 ///
 /// The errors of [`backup`](cambium_state::backup). [`HistoryError::OtherDatabase`],
 /// [`HistoryError::Damaged`] and [`HistoryError::Missing`] if the history can't be opened. The copied files
-/// are removed then, as far as possible.
+/// are then removed if possible.
 pub fn backup_with_history(
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,
@@ -94,7 +93,7 @@ impl<'a> HistoryPart<'a> {
         }
     }
 
-    /// What was copied, after the backup; `None` if there was no history.
+    /// Returns the copied history after the backup; `None` if there was none.
     pub const fn copied(&self) -> Option<HistoryCopy> {
         self.copy
     }
@@ -116,7 +115,7 @@ impl BackupPart for HistoryPart<'_> {
             list.check_genesis(&**self.from, db.genesis().hash)?;
             let mut held = hold(&**self.from, &mut copier, list.files(), &mut files);
             if attempt == ATTEMPTS {
-                // It is one that waits and is gone, unless the runs are not there either. The copy makes it again.
+                // A waiting run was removed, unless the other runs are missing, too. The copy makes it again.
                 for run in &list.waiting {
                     _ = hold(&**self.from, &mut copier, [run.file], &mut files);
                 }
@@ -266,9 +265,8 @@ fn of_copying(error: DiskError) -> HistoryError {
     StateError::from(StoreError::from(error)).into()
 }
 
-/// The newest block below `upto`, or `upto` itself, that the copy's chain has. `db` is a reader of the
-/// original. `None` if it does not know the branch of `upto`: where it parts from the chain the files tell,
-/// then.
+/// The newest block at or below `upto` that the copy's chain has. `db` is a reader of the original. `None` if it does
+/// not have the branch of `upto`: the fork is then found in the files.
 fn newest_shared(mut db: Db, copy: &Db, upto: BlockId) -> Result<Option<BlockId>, HistoryError> {
     if copy.block_id(upto.number)? == Some(upto) {
         return Ok(Some(upto));

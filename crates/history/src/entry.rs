@@ -31,10 +31,10 @@ const SLOT_KEY_BYTES: usize = 66;
 const ACCOUNT: u8 = 0;
 /// Tag after an account's path: a slot.
 const SLOT: u8 = 1;
-/// Depth of the root of a trie, whatever kind of node it is.
+/// Depth of the root of a trie, for every kind of node.
 const ROOT: u8 = 0;
 
-/// What an entry is about, as bytes:
+/// Subject of an entry, as bytes:
 ///
 /// ```text
 /// account            0, path, 0
@@ -43,7 +43,7 @@ const ROOT: u8 = 0;
 /// branch of storage  2, path of the account, depth in the storage trie, nibbles
 /// ```
 ///
-/// Depth 0 is the root of a trie, whatever kind of node it is.
+/// Depth 0 is the root of a trie, for every kind of node.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     len: usize,
@@ -68,7 +68,7 @@ impl Key {
         Self::of(&[&[VALUES], &account.0, &[SLOT], &slot.0])
     }
 
-    /// The account or slot at the path of a leaf; `None` if it is no such path.
+    /// The account or slot at the path of a leaf; `None` if the path is neither's.
     pub(crate) fn of_leaf(path: &Path) -> Option<Self> {
         match (path.account_part(), path.slot_part()) {
             (Some(account), Some(slot)) => Some(Self::slot(&account, &slot)),
@@ -113,10 +113,10 @@ impl Key {
     }
 }
 
-/// Length of what the keys of all slots of an account begin with.
+/// Length of the common prefix of the keys of all slots of an account.
 pub(crate) const SLOTS_PREFIX_BYTES: usize = ACCOUNT_KEY_BYTES;
 
-/// What the keys of all slots of an account begin with.
+/// Common prefix of the keys of all slots of an account.
 pub(crate) fn slots_prefix(account: &B256) -> [u8; SLOTS_PREFIX_BYTES] {
     let mut prefix = [SLOT; SLOTS_PREFIX_BYTES];
     prefix[0] = VALUES;
@@ -136,7 +136,7 @@ pub(crate) fn account_of_key(key: &[u8]) -> Option<B256> {
     is_account.then(|| B256::from_slice(&key[1..33]))
 }
 
-/// What a key is about.
+/// Subject of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Account,

@@ -1,4 +1,4 @@
-//! Errors of history: what is not kept, and damaged files, by name.
+//! Errors of history: blocks that are not kept, and damaged files, by name.
 
 use alloy_primitives::B256;
 use cambium_disk::DiskError;
@@ -25,7 +25,7 @@ pub enum HistoryError {
         file: String,
         /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there, in words.
+        /// Description of the fault.
         what: String,
     },
     /// A file of the history is missing, or is not the one that the list of runs names.

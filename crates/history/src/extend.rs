@@ -36,8 +36,8 @@ impl Keeper {
         Ok(present)
     }
 
-    /// Holds that state for whoever reads old blocks next, as long as it is that of the history's
-    /// newest block, and lets go of a snapshot that is not the newest any more.
+    /// Holds that state for the next readers of old blocks, while it is that of the history's newest block, and drops a
+    /// snapshot that is not the newest any more.
     pub(crate) fn hold_present(
         &self,
         db: &Db,
@@ -78,7 +78,7 @@ impl Keeper {
             return Ok(false);
         }
         if !made.files.is_empty() {
-            // What is in memory is below them.
+            // The blocks in memory are below them.
             self.flush(&mut self.writer.lock())?;
         }
         self.install(to, made)?;
@@ -91,8 +91,8 @@ impl Keeper {
         self.folder.is_writer() && writer.list.waiting.iter().any(|run| run.first == number)
     }
 
-    /// Opens the runs that wait, as far as they have canonical blocks. Others leave the list, and so do those
-    /// that can't be read: their blocks are made again.
+    /// Opens the canonical blocks of the waiting runs. Other runs leave the list, and so do those that can't be read:
+    /// their blocks are made again.
     fn open_waiting(&self, db: &Db) -> Result<Vec<FileRun>, HistoryError> {
         let listed = match self.folder.is_writer() {
             true => self.writer.lock().list.waiting.clone(),
@@ -120,14 +120,14 @@ impl Keeper {
             self.replace_list(&mut writer, list)?;
         }
         for run in gone {
-            // What can't be removed is removed when the history is opened.
+            // Files that can't be removed now are removed when the history is opened.
             _ = self.remove_files(&[run]);
         }
         Ok(open)
     }
 
-    /// Opens a run, whose last block is its newest canonical one. `None` if there is none. The pages of one that
-    /// was written before are read, once: whatever is wrong with it, it is not part of the history yet.
+    /// Opens a run, whose last block is its newest canonical one. `None` if there is none. Reads the pages of an
+    /// earlier process's run once: a damaged run is thus found before it is part of the history.
     fn open_canonical(&self, db: &Db, listed: &ListedRun) -> Result<Option<FileRun>, HistoryError> {
         let run = self.open_listed(listed)?;
         let is_unread = self.unread_waiting.lock().contains(&listed.identity);
@@ -179,7 +179,7 @@ impl Keeper {
         Ok(false)
     }
 
-    /// Keeps a window: in a file, or in memory if there are no others. A reader has nothing but memory.
+    /// Keeps a window: in a file, or in memory if there are no others. A reader has only memory.
     fn keep_window(
         &self,
         db: &Db,
@@ -264,8 +264,8 @@ impl Keeper {
                 return Ok(Keep::End);
             }
             self.merge_all()?;
-            // A head that moves takes the runs of other blocks with it: what is read of the state above
-            // the span must be of one moment.
+            // A moving head removes runs of other blocks, so the runs and the state above the span must be taken at one
+            // moment.
             let runs = self.runs.read().clone();
             Ok(Keep::GoOn(match self.present(db, runs.upto) {
                 Ok(present) => Above { present, runs },
@@ -345,7 +345,7 @@ impl MadeRuns {
         }
     }
 
-    /// Takes the runs that wait below, as far as they follow. False if they are those of another chain.
+    /// Takes the waiting runs below that follow. False if they are those of another chain.
     fn take_waiting(&mut self) -> Result<bool, HistoryError> {
         while let Some(run) = self
             .waiting
@@ -362,7 +362,7 @@ impl MadeRuns {
         Ok(true)
     }
 
-    /// What tells of the state after the block at the bottom.
+    /// The state after the bottom block, and the runs above it.
     fn above(&self) -> Above {
         Above {
             present: self.present.clone(),

@@ -34,8 +34,8 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// The first error of following or merging. The history is as far as it got, and the log still keeps
-    /// what it needs to go on.
+    /// The first error of following or merging. The history keeps the blocks that it has reached, and the log still
+    /// keeps those that it needs to continue.
     pub fn finish(self) -> Result<History, HistoryError> {
         self.0.finish()
     }

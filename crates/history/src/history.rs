@@ -65,7 +65,7 @@ pub struct HistoryStats {
     pub written_bytes: u64,
 }
 
-/// What a check has read.
+/// Counts of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckedHistory {
     /// Number of files.
@@ -85,8 +85,8 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::Disk`] if the disk can't tell, and [`HistoryError::Missing`] if there are files, and the list of
-    /// them is lost.
+    /// [`HistoryError::Disk`] if the disk fails, and [`HistoryError::Missing`] if there are files, and the list of them
+    /// is lost.
     pub fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
         RunList::exists(disk)
     }
@@ -140,7 +140,7 @@ impl History {
         Ok(Self::assemble(disk, options, list, files, Some(lock)))
     }
 
-    /// Opens the history of a database for writing. Nobody else may have it open for that.
+    /// Opens the history of a database for writing, by one process at a time.
     ///
     /// # Errors
     ///
@@ -353,7 +353,7 @@ impl History {
                 if upto.number >= head.number || db.block_id(head.number)? != Some(head) {
                     return Ok(upto);
                 }
-                // The oldest block comes last: that it is gone must not show after all others are made.
+                // The oldest block comes last. It is checked first, so that a gap is reported before any work.
                 if !self.inner.has_waiting(upto.number + 1) {
                     next_block(db, upto, head)?;
                 }
@@ -402,10 +402,9 @@ impl History {
     }
 
     /// Begins the history at an older block: adds the blocks down to that above `to`, which it reads
-    /// from the block log, but none that [`HistoryOptions::keep_blocks`] does not keep. Calls `goes_on`
-    /// before each block, and stops if it returns false: it must not extend the history itself. What was
-    /// added before stays, and the next call goes on there. Returns the oldest block whose state can be
-    /// read then.
+    /// from the block log, but none that [`HistoryOptions::keep_blocks`] does not keep. Calls `goes_on` before each
+    /// block, and stops if it returns false: it must not extend the history itself. Earlier blocks stay, and the next
+    /// call continues there. Returns the oldest block whose state can be read then.
     ///
     /// Other threads may catch up, merge and read meanwhile.
     ///
@@ -483,9 +482,8 @@ impl History {
 }
 
 impl History {
-    /// Compares the values before block `number` with those that the block log says it replaced.
-    /// Returns how many there are, and `None` if the log does not have the block, or can't read it: that is for
-    /// [`Db::check`] to say.
+    /// Compares the values before block `number` with the reverts of the block in the block log. Returns their number,
+    /// and `None` if the log does not have the block, or can't read it, which [`Db::check`] reports.
     ///
     /// # Errors
     ///
@@ -514,14 +512,14 @@ impl History {
 }
 
 impl History {
-    /// Proves a part of the state after block `number`: whatever is on the path of the block's hash,
-    /// and what the next block changes, if the log can read it. Every node is hashed, and the root is
-    /// compared with the block's header, if the log can read it. False if the history has no nodes.
+    /// Proves a part of the state after block `number`: the path of the block's hash, and the keys that the next block
+    /// changes, if the log can read it. Every node is hashed, and the root is compared with the block's header, if the
+    /// log can read it. False if the history has no nodes.
     ///
     /// # Errors
     ///
-    /// [`HistoryError::BrokenNode`] if a node is not what its parent says, or the root not what the
-    /// header says, and the errors of reading.
+    /// [`HistoryError::BrokenNode`] if a node differs from the reference in its parent, or the root from that in the
+    /// header, and the errors of reading.
     pub fn check_nodes(&self, db: &Db, number: BlockNumber) -> Result<bool, HistoryError> {
         if !self.has_nodes() {
             return Ok(false);
@@ -563,7 +561,7 @@ fn next_block(
         })
 }
 
-/// Nothing, if the log no longer has it, or has lost it.
+/// Returns `None` if the log no longer has the block, or has lost it.
 fn unless_gone<T>(error: StateError) -> Result<Option<T>, StateError> {
     match error {
         StateError::NotKept { .. } | StateError::Damaged { .. } => Ok(None),

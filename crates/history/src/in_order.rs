@@ -1,5 +1,4 @@
-//! Accounts and slots of an old state in the order of their keys: what runs say of it, over the state that
-//! the runs lead to.
+//! Accounts and slots of an old state in the order of their keys: values in runs, over the state above the runs.
 
 use crate::{
     HistoryError,
@@ -18,10 +17,10 @@ use std::ops::ControlFlow;
 /// Receives a key and its value, in order, until it breaks.
 pub(crate) type Visitor<'a, T> = &'a mut dyn FnMut(B256, T) -> ControlFlow<()>;
 
-/// Keys that have changed since a block, in their order, with what they had at that block.
+/// Keys that have changed since a block, in their order, with their values at that block.
 pub(crate) struct OldValues<T> {
     entries: MergedRuns,
-    /// What the keys of an account's slots begin with, if these are slots.
+    /// Common prefix of the keys of an account's slots, if these are slots.
     slots_of: Option<[u8; SLOTS_PREFIX_BYTES]>,
     decode: fn(&[u8]) -> Result<Option<T>, DecodeError>,
     above: BlockNumber,

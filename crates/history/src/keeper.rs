@@ -1,9 +1,9 @@
 //! Keeping the runs of a history: blocks are added, taken back, and written to files.
 //!
-//! Four locks, taken in this order: one of two for whoever makes the history longer, above or below;
-//! that of merging; that of the list. The first three are held while files are read and written. The
-//! last one is held no longer than it takes to replace the list, to write what is in memory to a file,
-//! or to find the newest canonical block by the waypoints of files.
+//! Four locks, taken in this order: one of two for threads that extend the history, above or below; that of merging;
+//! that of the list. The first three are held while files are read and written. The last one is held no longer than it
+//! takes to replace the list, to write the entries in memory to a file, or to find the newest canonical block by the
+//! waypoints of files.
 
 use crate::{
     HistoryError,
@@ -34,14 +34,14 @@ use std::{
     },
 };
 
-/// Every so many blocks a run has the hash of one, by which a fork is found.
+/// Distance in blocks between the hashes in a run, by which a fork is found.
 pub(crate) const WAYPOINT_DISTANCE: u64 = 64;
 /// Least and largest number of bytes that are read or written at once.
 const BUFFER_BYTES: RangeInclusive<usize> = 4 << 10..=64 << 20;
 /// Share of the memory for entries of the newest blocks.
 const RECENT_DIVISOR: u64 = 2;
-/// A history of limited length has runs of at most this part of it: what is no longer kept leaves by
-/// whole runs.
+/// A history of limited length has runs of at most this part of it: blocks that are no longer kept are removed in whole
+/// runs.
 const KEPT_RUNS: u64 = 4;
 /// Blocks that a run may have however few are kept: each file takes syncs.
 const RUN_BLOCKS_MIN: u64 = 32;
@@ -52,8 +52,8 @@ pub struct HistoryOptions {
     /// Memory for the entries of the newest blocks and for filters, in bytes, half each. Fences take
     /// a further 0.3 % of the files.
     pub memory_bytes: u64,
-    /// Memory of the trie from which nodes are made, in bytes. The trie of a larger span of blocks is
-    /// begun anew when it has become as large, which takes reads of what has been made.
+    /// Memory of the trie from which nodes are made, in bytes. At this size the trie of a larger span of blocks is
+    /// begun anew, by reading the runs made so far.
     pub trie_bytes: u64,
     /// Memory for pages that look-ups have read, in bytes.
     pub cache_bytes: u64,
@@ -111,19 +111,19 @@ pub(crate) struct Keeper {
     pub(crate) writer: Mutex<Writer>,
     /// Which nodes it has, if any.
     pub(crate) nodes: Option<WholeNodes>,
-    /// Identities of the waiting runs that another process has written, and whose pages nobody has read since.
+    /// Identities of waiting runs from an earlier process, whose pages have not been read since.
     pub(crate) unread_waiting: Mutex<BTreeSet<u64>>,
     pub(crate) reads: Arc<PageReads>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
     pub(crate) followers: Mutex<Followers>,
-    /// What views of old blocks share, while there are any.
+    /// The present state that views of old blocks share, while there are any.
     pub(crate) present: Mutex<Weak<Present>>,
     /// Dropped last, with the lock of a writer.
     pub(crate) folder: Folder,
 }
 
-/// What only whoever writes needs.
+/// Writer state.
 pub(crate) struct Writer {
     pub(crate) list: RunList,
     /// The blocks of the runs in memory.
@@ -146,7 +146,7 @@ impl OpenedRuns {
     }
 }
 
-/// Opens the runs of a list. The newest get their filters first, as far as memory allows.
+/// Opens the runs of a list. Loads filters within the memory limit, those of the newest runs first.
 pub(crate) fn open_runs(
     disk: &Arc<dyn Disk>,
     list: &RunList,
@@ -264,8 +264,8 @@ impl Keeper {
         Ok(self.folder.check_writable()?)
     }
 
-    /// Replaces the list of runs. After a failure it is not known which list a crash would leave, so
-    /// there are no more writes, and no file is removed.
+    /// Replaces the list of runs. After a failure it is unknown which list a crash would leave, so later writes fail,
+    /// and no file is removed.
     pub(crate) fn replace_list(
         &self,
         writer: &mut Writer,
@@ -289,7 +289,7 @@ impl Keeper {
         let id = block.meta.id;
         let run = MemoryRun::of_block(id.number, &block.changes, &block.reverts);
         let mut writer = self.writer.lock();
-        // What could not be written before.
+        // Entries of an earlier, failed write.
         if self.is_full(&writer) {
             self.flush(&mut writer)?;
         }
@@ -468,7 +468,7 @@ impl Keeper {
         self.remove_files(&removed)
     }
 
-    /// The newest block of the history that is canonical, as far as hashes are known.
+    /// The newest canonical block of the history by the known hashes.
     fn newest_canonical(&self, db: &Db, writer: &Writer) -> Result<BlockId, HistoryError> {
         let is_canonical = |id: &BlockId| -> Result<bool, HistoryError> {
             Ok(db.block_id(id.number)? == Some(*id))
@@ -566,7 +566,7 @@ fn memory_of(run: &LiveRun) -> u64 {
     }
 }
 
-/// Largest number of blocks of a run of a history that keeps so many blocks; `None` keeps all.
+/// Largest number of blocks of a run of a history that keeps `keep_blocks`; `None` keeps all.
 pub(crate) fn run_blocks_max(keep_blocks: Option<NonZeroU64>) -> u64 {
     let part = |keep: NonZeroU64| (keep.get() / KEPT_RUNS).max(RUN_BLOCKS_MIN);
     keep_blocks.map_or(u64::MAX, part)

@@ -23,9 +23,8 @@
 //! then    8       xxh3-64 of all before
 //! ```
 //!
-//! A run's last block may be lower than the one in its file: the blocks above left the canonical
-//! chain. Waiting runs are above all others, with blocks between that are not in any run yet: nobody reads
-//! them until these have been made.
+//! A run's last block may be lower than the one in its file: the blocks above left the canonical chain. Waiting runs
+//! are above all others, with blocks between that are not in any run yet. They are not read until these have been made.
 
 use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;

@@ -58,7 +58,7 @@ impl MemoryRun {
         }
     }
 
-    /// The entries of blocks up to `last`. `None` if there are no such blocks.
+    /// The entries of blocks up to `last`. `None` if all blocks are above it.
     pub(crate) fn up_to(&self, last: BlockNumber) -> Option<Self> {
         let blocks = *self.blocks.start()..=last.min(*self.blocks.end());
         if blocks.is_empty() {
@@ -146,7 +146,7 @@ impl MemoryRun {
         low
     }
 
-    /// What a key had before each of its changes in block `from` or later.
+    /// The values of a key before each of its changes in block `from` or later.
     pub(crate) fn find_all(&self, key: &Key, from: BlockNumber) -> impl Iterator<Item = &[u8]> {
         let first = self.seek(key.at(from).as_bytes());
         let entries = (first..).map_while(|at| self.entry(at));

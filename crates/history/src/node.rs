@@ -1,8 +1,8 @@
-//! Nodes as they were: what entries of branches and of roots hold.
+//! Old nodes: the content of entries of branches and of roots.
 //!
-//! An entry of a branch has those of its sixteen children that a block changed, as they were before
-//! it. Some entries are *whole*: they have all sixteen. What no entry above block N has is as it is
-//! at present. Numbers are little-endian:
+//! An entry of a branch has those of its sixteen children that a block changed, as they were before it. Some entries
+//! are *whole*: they have all sixteen. A child that no entry above block N has is unchanged since. Numbers are
+//! little-endian:
 //!
 //! ```text
 //! branch  2       which children follow, one bit for each, the lowest for the first
@@ -23,8 +23,8 @@ use cambium_trie::{NodeKind, NodeRef};
 use std::num::NonZeroU32;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Which entries of branches are whole: one of so many, chosen by their positions. The fewer, the
-/// smaller is the history, and the more entries a proof reads.
+/// Which entries of branches are whole, chosen by their positions. The fewer, the smaller is the history, and the more
+/// entries a proof reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeNodes {
     /// One entry out of this many is whole.
@@ -37,12 +37,12 @@ impl WholeNodes {
         one_of: NonZeroU32::MIN,
     };
 
-    /// A number for files; 0 if there are no nodes.
+    /// The number in files; 0 if there are no nodes.
     pub(crate) fn to_number(nodes: Option<Self>) -> u32 {
         nodes.map_or(0, |nodes| nodes.one_of.get())
     }
 
-    /// What the number in a file says.
+    /// Decodes the number in a file.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(|one_of| Self { one_of })
     }

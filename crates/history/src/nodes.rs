@@ -1,9 +1,9 @@
 //! The nodes of the state trie at an old block.
 //!
-//! The branch at a path is put together from the entries above the block, until all sixteen children
-//! are known; what no entry has is as it is at present, and so is all below it. Leaves have the values
-//! of accounts and slots at the block. Every node is hashed, and compared with what its parent says:
-//! no damage of the history makes a wrong proof.
+//! The branch at a path is put together from the entries above the block, until all sixteen children are known. A child
+//! without an entry is as at present, with all nodes below it. Leaves have the values of accounts and slots at the
+//! block. Every node is hashed, and compared with the reference in its parent: a damaged history never makes a wrong
+//! proof.
 
 use crate::{
     HistoryError,
@@ -47,9 +47,9 @@ pub(crate) struct NodeReader<'a> {
     reader: TrieReader<'a>,
     /// Leaves and extensions that are known by their references alone yet, by their paths.
     own_paths: HashMap<Path, (NodeKind, Path)>,
-    /// Roots that are branches, by their paths: of these that the entry of a root told of, some.
+    /// Some roots that are branches, read from the entries of roots, by their paths.
     root_branches: HashMap<Path, OldBranch>,
-    /// What entries tell of the branches that are asked for next, by their paths.
+    /// Branches from entries, read ahead for the next look-ups, by their paths.
     branches_ahead: HashMap<Path, OldBranch>,
     /// Subtries that are as at present. None is below another.
     unchanged: BTreeSet<Path>,
@@ -74,7 +74,7 @@ impl<'a> NodeReader<'a> {
         }
     }
 
-    /// Reads what the paths to `keys` need of the runs, in one batch, as far as it shows from here.
+    /// Reads the known pages of runs for the paths to `keys`, in one batch.
     pub(crate) fn read_paths_ahead(&mut self, keys: &ProofTargets) {
         self.ahead = self.old.read_ahead(keys);
     }
@@ -101,8 +101,7 @@ impl<'a> NodeReader<'a> {
         Ok(root)
     }
 
-    /// What entries tell of the branch at `path`. If that is where a trie begins, `root` becomes what the
-    /// first one tells of its root.
+    /// The branch at `path` from entries. At the root of a trie, sets `root` to that of the first entry.
     fn old_branch(
         &self,
         path: &Path,
@@ -116,9 +115,9 @@ impl<'a> NodeReader<'a> {
         Ok(branch)
     }
 
-    /// Reads the pages of runs that are needed, in batches: a look-up that is not through in the first run wants
-    /// the next one, then two more, then four. Returns the paths of leaves that the present state has, or whose
-    /// pages have what no entry tells.
+    /// Reads the needed pages of runs, in batches: a look-up not answered by the first run continues in the next one,
+    /// then two more, then four. Returns the paths of leaves that the present state has, or whose pages have the nodes
+    /// that no entry has.
     fn read_needed(&mut self, mut needs: Vec<Need>) -> Result<Vec<Path>, HistoryError> {
         let mut of_present = Vec::new();
         for round in 0..ROUNDS_MAX {
@@ -133,7 +132,7 @@ impl<'a> NodeReader<'a> {
             let before = self.ahead.len();
             self.ahead.append(wanted.read());
             needs = open;
-            // What could not be read is read again by whoever asks for it.
+            // A failed read is repeated, and its error returned, by the look-up that needs the page.
             if needs.is_empty() || self.ahead.len() == before {
                 break;
             }
@@ -204,7 +203,7 @@ impl<'a> NodeReader<'a> {
         Ok(differing.map(|(_, leaf)| Need::Root(leaf.whole)).collect())
     }
 
-    /// A blinded node at `path`, of which an entry tells.
+    /// A blinded node at `path`, from an entry.
     fn old_stub(&mut self, path: &Path, node: &OldNode) -> Stub {
         if node.kind != NodeKind::Branch {
             self.own_paths.insert(*path, (node.kind, node.own));
@@ -459,7 +458,7 @@ impl Resolve for NodeReader<'_> {
         }
         of_present.extend(self.read_needed(needs)?);
         if nodes.len() > 1 {
-            // Whoever needs a page that can't be read meets the error.
+            // A read error is returned to the lookup that needs the page.
             _ = self.present.prefetch(of_present.into_iter());
         }
         let roots = self.with_storage(&leaves)?;
@@ -471,7 +470,7 @@ impl Resolve for NodeReader<'_> {
     }
 }
 
-/// What is needed of the runs to resolve a node.
+/// Data of the runs that resolving a node needs.
 enum Need {
     /// The children of the branch at a path.
     Branch(Path),
@@ -497,8 +496,8 @@ struct OldLeaf {
     node: NodeRef,
 }
 
-/// Completes the branch at `path` with what an entry tells. If that is where a trie begins, `root` becomes what
-/// the first entry tells of its root. Breaks when no later entry is needed.
+/// Completes the branch at `path` from an entry. At the root of a trie, sets `root` to that of the first entry. Breaks
+/// when no later entry is needed.
 fn complete(
     path: &Path,
     branch: &mut OldBranch,

@@ -1,4 +1,4 @@
-//! What runs say of the state at an old block.
+//! Look-ups in runs for the state at an old block.
 
 use crate::{
     HistoryError,
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Branches on one path that are read ahead, at most.
 const PREFIXES_MAX: usize = 16;
 
-/// An old block, and the runs that tell what has changed since.
+/// An old block, and the runs with the changes since.
 #[derive(Clone)]
 pub(crate) struct Old {
     pub(crate) runs: Arc<Runs>,
@@ -37,8 +37,8 @@ impl Old {
     ) -> Result<Option<T>, HistoryError> {
         let from = self.block.number + 1;
         for LiveRun { run, .. } in self.runs() {
-            // An entry of a block that is not canonical any more tells the value at the fork, which is
-            // the value here, too: had it changed between, that entry would come first.
+            // An entry of a block that is not canonical any more has the value at the fork, which is the value here,
+            // too: had it changed between, that entry would come first.
             match &run {
                 Run::Memory(run) => {
                     if let Some(value) = run.find(key, from) {
@@ -85,8 +85,8 @@ impl Old {
         Ok(())
     }
 
-    /// As [`Old::each`], with pages at hand. False if one is missing: what was visited is not all, and that page
-    /// is wanted, and those in which `more` further runs would be looked up.
+    /// As [`Old::each`], with pages at hand. False if one is missing: the visit is then incomplete, and adds that page
+    /// to `wanted`, and those in which `more` further runs would be looked up.
     pub(crate) fn each_at_hand(
         &self,
         key: &Key,

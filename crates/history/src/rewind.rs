@@ -46,8 +46,8 @@ impl Resolve for Source<'_> {
     }
 }
 
-/// A state trie that is taken back. While its root is a branch of sixteen branches, whatever is below
-/// one child does not depend on the others, so threads share them.
+/// A state trie that is taken back. While its root is a branch of sixteen branches, the subtries of its children are
+/// independent, so threads share them.
 pub(crate) struct RewoundTrie<'a> {
     /// The trie, or one for each thread.
     parts: Vec<Part<'a>>,
@@ -68,7 +68,7 @@ struct Part<'a> {
     entries: MemoryRun,
 }
 
-/// What may change on some paths, as it is at one block.
+/// Nodes on the paths that may change, at one block.
 #[derive(Default)]
 struct Nodes {
     /// The branches, in the order of their paths.

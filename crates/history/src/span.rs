@@ -1,5 +1,5 @@
-//! Runs of consecutive blocks that are made from the newest block to the oldest: each window of them
-//! is as large as memory allows, and the nodes for the next window are read from what has been made.
+//! Runs of consecutive blocks that are made from the newest block to the oldest: each window of them is as large as
+//! memory allows, and the nodes for the next window are read from the runs made so far.
 
 use crate::{
     HistoryError,
@@ -37,13 +37,13 @@ pub(crate) struct Limits {
     pub(crate) blocks_max: u64,
     /// Blocks up to this one leave the history as soon as all are there.
     pub(crate) few_above: BlockNumber,
-    /// The trie that is taken back, in bytes. A larger one is begun anew, from what has been made.
+    /// The trie that is taken back, in bytes. A larger one is begun anew, from the runs made so far.
     pub(crate) trie_bytes: usize,
     /// Threads that share the trie, at most.
     pub(crate) threads: usize,
 }
 
-/// What tells of the state above a span, at one moment.
+/// The state above a span and the runs above it, at one moment.
 #[derive(Clone)]
 pub(crate) struct Above {
     /// The state after the newest block of the runs, or after the newest of the span, if there are none.
@@ -71,7 +71,7 @@ enum Outcome {
     NotShared,
 }
 
-/// What becomes of a span after a window.
+/// Continuation of a span after a window.
 pub(crate) enum Keep {
     /// It goes on below what is there now.
     GoOn(Above),

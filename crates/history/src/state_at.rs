@@ -253,9 +253,8 @@ impl StateAt {
         Ok(root)
     }
 
-    /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are
-    /// blinded. Each node is hashed, and compared with what its parent says. No proof waits for
-    /// another, or for an import.
+    /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are blinded. Each node is
+    /// hashed, and compared with the reference in its parent. No proof waits for another, or for an import.
     ///
     /// # Errors
     ///

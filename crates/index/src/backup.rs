@@ -30,8 +30,8 @@ pub struct IndexCopy {
 ///
 /// # Errors
 ///
-/// [`IndexError::OtherDatabase`], [`IndexError::Damaged`] and [`IndexError::Missing`] if the index can't be
-/// opened, and errors of the disks. What was copied is no index then: its list is written last.
+/// [`IndexError::OtherDatabase`], [`IndexError::Damaged`] and [`IndexError::Missing`] if the index can't be opened, and
+/// errors of the disks. The copied files are then unusable: their list is written last.
 pub fn copy_index(
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! What a chain stores with each block, and what can be found in it.
+//! Data that a chain stores with each block, and its encoding.
 //!
 //! A body is the bytes that the engine stores with a block and never interprets
 //! ([`BlockMeta::body`](cambium_state::BlockMeta::body)):
@@ -14,7 +14,7 @@
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::{Encodable, Header};
 
-/// Largest size of the receipts or preimages of a block, not compressed, in bytes: what no chain comes near.
+/// Largest size of the receipts or preimages of a block, not compressed, in bytes: far above that of any chain.
 const PART_BYTES_MAX: usize = 1 << 30;
 
 /// The bytes that a chain stores with a block, taken apart.
@@ -149,7 +149,7 @@ impl StoredBody {
             false => Header::decode_bytes(&mut rest, false).map(Some),
         };
         let (receipts, preimages) = (string()?, string()?);
-        // Nothing that is compressed is empty.
+        // A compressed part is never empty.
         if preimages.or(receipts).is_some_and(<[u8]>::is_empty) {
             return Err(StoredBodyError::new("its last part is empty"));
         }
@@ -180,7 +180,7 @@ impl StoredBody {
         )
     }
 
-    /// The preimages of what the block has created. `None` if the chain kept none.
+    /// The preimages of the block's created addresses and slots. `None` if the chain kept none.
     ///
     /// # Errors
     ///

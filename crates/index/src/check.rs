@@ -8,7 +8,7 @@ use crate::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a check of an index has read.
+/// Counts of a checked index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckedIndex {
     /// Number of runs.
@@ -40,8 +40,8 @@ impl Digest {
 }
 
 impl ChainIndex {
-    /// Reads all files, and makes the entries of each block again, which must be those of its run.
-    /// `progress` is called with what has been read, after each few blocks.
+    /// Reads all files, and makes the entries of each block again, which must be those of its run. `progress` is called
+    /// with the counts so far, after each few blocks.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an index has read and written so far.
+/// Reads and writes of an index so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     index_reads: AtomicU64,

@@ -1,4 +1,4 @@
-//! Data files: what the chain stores with each block, one block behind the other.
+//! Data files: the bodies that the chain stores with its blocks, one after another.
 //!
 //! ```text
 //! OFFSET  SIZE    MEANING
@@ -9,9 +9,9 @@
 //! 52              its body: see `body.rs`
 //! ```
 //!
-//! Numbers are little-endian. Where each record is stands in the runs; the last one that is written at once
-//! is filled up to whole blocks of 4096 bytes. What was published is never written again: after the chain
-//! has left some blocks, the next ones go to a new file.
+//! Numbers are little-endian. The runs have the place of each record; the last one of a write is filled up to whole
+//! blocks of 4096 bytes. Published records are never overwritten: after the chain has left some blocks, the next ones
+//! go to a new file.
 
 use crate::{IndexError, StoredBody, counters::Counters, extents::Extent, list::data_name};
 use alloy_primitives::{B256, Bytes};
@@ -25,12 +25,12 @@ const HEAD_BYTES: usize = 52;
 /// Most files that are open at once.
 const OPEN_FILES_MAX: usize = 128;
 
-/// A block of the index, with what the chain has stored with it.
+/// A block of the index, with its stored body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedBlock {
     /// Number and hash of the block.
     pub id: BlockId,
-    /// What is stored with it.
+    /// Its stored body.
     pub body: StoredBody,
 }
 

@@ -5,7 +5,7 @@
 //! | hashes | first 8 bytes of a transaction's or a block's hash, big-endian | that has it | 0 for the block itself, else 1 and the transaction's index |
 //! | logs | xxh3-64 of an address or a topic, with the seed of the index | that has a log with it | where in its logs: bit 0 as address, bits 1 to 4 as topic 0 to 3; bit 5 if the receipts are not known, under a key of its own |
 //!
-//! Keys of different values may be equal. So whoever finds an entry compares what it leads to.
+//! Keys of different values may be equal, so a look-up compares the block or transaction that an entry leads to.
 
 use alloy_primitives::B256;
 use cambium_primitives::BlockNumber;
@@ -25,7 +25,7 @@ pub(crate) const fn topic_bit(index: usize) -> u32 {
     2 << index
 }
 
-/// What stands for the address in the entry of logs of a block whose receipts are not known.
+/// Replaces the address in the entry of logs of a block without known receipts.
 pub(crate) const NO_RECEIPTS: &[u8] = b"no receipts";
 /// The place in such an entry.
 pub(crate) const NO_RECEIPTS_BIT: u32 = 32;
@@ -55,7 +55,7 @@ pub(crate) fn hash_key(hash: &B256) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The key of an address or a topic of a log. The seed keeps strangers from making keys equal.
+/// The key of an address or a topic of a log. Seeded against hash flooding.
 pub(crate) fn log_key(seed: u64, value: &[u8]) -> u64 {
     xxh3_64_with_seed(value, seed)
 }

@@ -1,4 +1,4 @@
-//! Errors of an index: what it does not have, and damaged files, by name.
+//! Errors of an index: missing blocks, and damaged files, by name.
 
 use alloy_primitives::B256;
 use cambium_disk::DiskError;
@@ -25,7 +25,7 @@ pub enum IndexError {
         file: String,
         /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there, in words.
+        /// Description of the fault.
         what: String,
     },
     /// A file of the index is missing, or is not the one that the list of runs names.
@@ -119,7 +119,7 @@ pub enum IndexError {
         /// The oldest block from which on all are indexed.
         oldest: BlockNumber,
     },
-    /// Nothing was found, but blocks are missing in which it may be.
+    /// The hash was not found, but blocks are missing in which it may be.
     #[error(
         "nothing with that hash is in the index, which does not have all blocks: block {missing} is missing, \
          and the oldest one from which on all are there is {oldest}"

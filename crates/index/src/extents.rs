@@ -123,7 +123,7 @@ pub(crate) struct Piece {
 pub(crate) struct Extent {
     pub(crate) file: u64,
     pub(crate) offset: u64,
-    /// Length of its record, with what fills it up.
+    /// Length of its record, with the padding.
     pub(crate) len: u32,
 }
 

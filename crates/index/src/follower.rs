@@ -30,8 +30,8 @@ impl IndexFollower {
     ///
     /// # Errors
     ///
-    /// The first error of following or merging. The index is as far as it got, and the log still keeps what
-    /// it needs to go on.
+    /// The first error of following or merging. The index keeps the blocks that it has reached, and the log still keeps
+    /// those that it needs to continue.
     pub fn finish(self) -> Result<ChainIndex, IndexError> {
         self.0.finish()
     }

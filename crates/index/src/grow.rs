@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 /// Blocks in memory after which a reader that has no room for more looks whether they are in files now.
 const LOOK_EVERY: usize = 64;
-/// Memory for the newest blocks that a reader takes at most, as a multiple of what it was given: the others
-/// are not in files yet.
+/// Maximum memory of a reader for the newest blocks, as a multiple of its budget: the others are not in files yet.
 const READER_FACTOR: u64 = 16;
 
 /// Most blocks that a look-up adds in memory, however little of that there is.
@@ -41,7 +40,7 @@ pub struct IndexProgress {
 pub type ReceiptsOf<'a> =
     dyn FnMut(BlockId, &StoredBody) -> Result<Option<Vec<u8>>, IndexError> + 'a;
 
-/// What comes after the newest block.
+/// Successor of the newest block.
 enum Next {
     Block(BlockMeta),
     /// Blocks have left the log: it goes on at the given one.
@@ -51,7 +50,7 @@ enum Next {
     Nothing,
 }
 
-/// What to do with the blocks in memory when there is no room for more.
+/// Treatment of the blocks in memory when there is no room for more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenFull {
     /// They go to files.
@@ -227,7 +226,7 @@ impl Keeper {
             (list.upto(), list.genesis)
         };
         let list = RunList::read(&*self.disk, genesis)?;
-        // What it has of another branch would be taken back again.
+        // Blocks of another branch would be taken back again.
         match list.and_then(|list| list.upto()) {
             Some(upto) if Some(upto) > before && db.is_canonical(upto)? => {
                 self.reload()?;
@@ -268,7 +267,7 @@ impl Keeper {
     }
 }
 
-/// The first block after `lost` that the log has, or has not yet.
+/// The first block after `lost` that the log has, or the next one to come.
 fn after_lost(db: &Db, lost: BlockNumber) -> Result<BlockNumber, StateError> {
     let mut number = lost;
     loop {
@@ -280,8 +279,8 @@ fn after_lost(db: &Db, lost: BlockNumber) -> Result<BlockNumber, StateError> {
     }
 }
 
-/// The body of a block as the index has it: with its receipts if they can be made, and without preimages, which
-/// nobody looks for by block. And whether it has receipts.
+/// The body of a block as the index has it: with its receipts if they can be made, and without preimages, which are
+/// never looked up by block. Also returns whether it has receipts.
 fn with_receipts(
     meta: &BlockMeta,
     receipts: Option<&mut ReceiptsOf<'_>>,

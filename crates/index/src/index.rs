@@ -31,7 +31,7 @@ pub struct IndexStats {
     pub runs: u64,
     /// Length of the runs' files, in bytes.
     pub run_bytes: u64,
-    /// Length of the data files, in bytes, as far as runs refer to them.
+    /// Length of the data files, in bytes, up to the end of the records in runs.
     pub data_bytes: u64,
     /// Number of entries of hashes in files: of blocks and transactions. Those of blocks that were taken back count
     /// until their run is merged.
@@ -54,7 +54,7 @@ pub struct IndexStats {
     pub written_bytes: u64,
 }
 
-/// What has a hash.
+/// Block or transaction with a hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundHash {
     /// The canonical block that it is of or in.
@@ -84,8 +84,8 @@ impl ChainIndex {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Disk`] if the disk can't tell, and [`IndexError::Missing`] if there are files, and the list of
-    /// them is lost.
+    /// [`IndexError::Disk`] if the disk fails, and [`IndexError::Missing`] if there are files, and the list of them is
+    /// lost.
     pub fn exists(disk: &dyn Disk) -> Result<bool, IndexError> {
         RunList::exists(disk)
     }
@@ -135,7 +135,7 @@ impl ChainIndex {
         ))
     }
 
-    /// Opens the index of a database for writing. Nobody else may have it open for that.
+    /// Opens the index of a database for writing, by one process at a time.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ impl ChainIndex {
     pub fn flush(&self) -> Result<(), IndexError> {
         match self.keeper.grow() {
             Some(_growing) => self.keeper.flush(),
-            // From a callback of `catch_up`, which does it itself when there is no more room.
+            // A callback of `catch_up`, which flushes itself when there is no more room.
             None => Ok(()),
         }
     }
@@ -363,7 +363,7 @@ impl ChainIndex {
     /// [`IndexError::Incomplete`] if older ones are not indexed. Errors of the disk and of damaged files.
     pub fn find(&self, db: &Db, hash: B256) -> Result<Option<FoundHash>, IndexError> {
         self.reading(db, |reached| {
-            // What is in memory goes to a run: both are of one moment.
+            // Blocks move from memory to runs, so both are taken at one moment.
             let (recent, runs, first_recent) = {
                 let live = self.keeper.live.read();
                 let recent = live.recent.find(&hash);
@@ -465,8 +465,8 @@ impl ChainIndex {
         })
     }
 
-    /// Calls `read` with what is there. If the head has moved meanwhile, or another process has replaced
-    /// files, again.
+    /// Calls `read` with the present runs. Repeats that if the head has moved meanwhile, or another process has
+    /// replaced files.
     pub(crate) fn reading<T>(
         &self,
         db: &Db,
@@ -500,7 +500,7 @@ impl ChainIndex {
 }
 
 impl Reached {
-    /// The error of what was not found while blocks are missing.
+    /// The error of a look-up that finds nothing while blocks are missing.
     pub(crate) fn behind(self, db: &Db) -> IndexError {
         IndexError::Behind {
             upto: self.next.saturating_sub(1),

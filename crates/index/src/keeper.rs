@@ -1,8 +1,8 @@
 //! Keeping the runs of an index: blocks are added, taken back, and written to files.
 //!
-//! Three locks, taken in this order: that of growing, that of merging, that of the list. All are held while
-//! files are read and written. What look-ups see is replaced as a whole: one that finds the index at the head takes
-//! none of the three, and one that does not waits for that of growing, to add the newest blocks itself.
+//! Three locks, taken in this order: that of growing, that of merging, that of the list. All are held while files are
+//! read and written. Look-ups see one value that is replaced as a whole: one that finds the index at the head takes
+//! none of the three; another waits for that of growing, to add the newest blocks itself.
 
 use crate::{
     IndexError,
@@ -59,7 +59,7 @@ impl Default for IndexOptions {
     }
 }
 
-/// A run, as far as its blocks are canonical.
+/// The canonical blocks of a run.
 #[derive(Clone)]
 pub(crate) struct LiveRun {
     pub(crate) run: Arc<RunFile>,
@@ -80,7 +80,7 @@ impl LiveRun {
     }
 }
 
-/// What look-ups see.
+/// The state that look-ups see.
 pub(crate) struct Live {
     /// Oldest first.
     pub(crate) runs: Arc<Vec<LiveRun>>,
@@ -137,8 +137,8 @@ pub(crate) fn open_runs(
         .collect()
 }
 
-/// Gives filters to runs as far as they take `bytes_max` bytes together, to the smallest runs first: a run without
-/// its filter costs each look-up a read, whatever its size, and the largest one has most of what is looked up.
+/// Gives filters of `bytes_max` bytes together to runs, to the smallest ones first: a run of any size without its
+/// filter costs each look-up a read, and the largest one has most of the keys that are looked up.
 pub(crate) fn place_filters(runs: &[LiveRun], bytes_max: u64) -> Result<(), IndexError> {
     let mut by_size: Vec<_> = runs.iter().map(|live| &live.run).collect();
     by_size.sort_by_key(|run| run.filter_bytes());
@@ -214,8 +214,8 @@ impl Keeper {
         Ok(self.folder.check_writable()?)
     }
 
-    /// Waits until nobody else adds blocks or takes some back. `None` if this very thread does, in something that
-    /// it was called back for.
+    /// Waits until no other thread adds blocks or takes some back. `None` if this thread does so already, in a
+    /// callback.
     pub(crate) fn grow(&self) -> Option<Growing<'_>> {
         let this = thread::current().id();
         if *self.grower.lock() == Some(this) {
@@ -229,8 +229,8 @@ impl Keeper {
         })
     }
 
-    /// Replaces the list of runs. After a failure to replace it, it is not known which list a crash would leave, so
-    /// there are no more writes, and no file is removed.
+    /// Replaces the list of runs. After a failure to replace it, it is unknown which list a crash would leave, so later
+    /// writes fail, and no file is removed.
     pub(crate) fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), IndexError> {
         self.folder.replace_list(&list.encode())?;
         *kept = list;

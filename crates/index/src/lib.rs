@@ -11,9 +11,9 @@
 //! look-up reads one page of it, and none of most runs that lack the hash, since they have filters; a second
 //! read gets the block. The whole hash is compared with the block's or the transaction's.
 //!
-//! The index is made from the block log, whether the block was committed a moment ago or long ago. So it is
-//! never needed to open a database, and can be made again of what the log has. It has canonical blocks
-//! alone: those that leave the chain are taken back, and a look-up makes sure of that first.
+//! The index is made from the block log, whether the block was committed a moment ago or long ago. So it is never
+//! needed to open a database, and can be rebuilt from the log. It has canonical blocks alone: those that leave the
+//! chain are taken back, and a look-up makes sure of that first.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 

@@ -77,7 +77,7 @@ pub struct LogBlocks {
     pub blocks: Vec<BlockNumber>,
     /// The newest block that was searched: less than the range's end if the head is below.
     pub upto: BlockNumber,
-    /// The newest block of the chain that was searched: what was found holds as long as it is canonical.
+    /// The newest block of the searched chain: the result is valid while it is canonical.
     pub at: BlockId,
 }
 
@@ -113,7 +113,7 @@ impl ChainIndex {
             }
             // Numbers of indexed blocks have 32 bits.
             let wanted = from as u32..=upto as u32;
-            // What is in memory goes to a run: both are of one moment.
+            // Blocks move from memory to runs, so both are taken at one moment.
             let (runs, criteria, recent, first_recent) = {
                 let live = self.keeper.live.read();
                 let mut criteria = filter.criteria(live.seed);

@@ -1,14 +1,12 @@
-//! The one place where commits are made: what is validated, on what it is built, and when it is
-//! known to be written.
+//! The one place where commits are made: validation, the choice of the parent, and durability.
 //!
 //! ```text
 //!   lock -> validate each against the commits since its snapshot, and against earlier winners
 //!        -> write large values -> root -> seal (Prepared) -> append, sync -> window -> unlock
 //! ```
 //!
-//! Nothing is written for a transaction that lost: validation comes first. The window gets a
-//! commit's keys after it is durable and before the lock is released, so a transaction that began
-//! on the commit finds it there.
+//! A losing transaction writes nothing: validation comes first. The window gets a commit's keys after it is durable and
+//! before the lock is released, so a transaction that began on the commit finds it there.
 
 use crate::{
     batch::WriteBatch,
@@ -48,7 +46,7 @@ impl Commit {
     }
 }
 
-/// What all handles of an open store share.
+/// State shared by all handles of an open store.
 pub(crate) struct Shared {
     pub(crate) db: Db,
     pub(crate) recovery: Recovery,
@@ -56,7 +54,7 @@ pub(crate) struct Shared {
     recent: Mutex<RecentCommits>,
 }
 
-/// What a transaction asks to be committed.
+/// A transaction to be committed.
 pub(crate) struct Work {
     pub(crate) snapshot: View,
     /// Whether the snapshot was a prepared commit when the transaction began.
@@ -75,7 +73,7 @@ pub(crate) struct PreparedCommit {
     keys: Vec<B256>,
 }
 
-/// What became of a group of transactions.
+/// Outcome of a group of transactions.
 pub(crate) struct PreparedGroup {
     /// `None` if no transaction that won writes anything.
     pub(crate) prepared: Option<PreparedCommit>,
@@ -89,7 +87,7 @@ pub(crate) enum MakeWitness {
     Yes,
 }
 
-/// What a group is built on.
+/// Parent of a group's commit.
 enum Parent {
     /// The newest commit.
     Newest(View),
@@ -131,7 +129,7 @@ impl Committing<'_> {
     ///
     /// # Errors
     ///
-    /// An error of the engine, for all of them. What is wrong with one alone is its outcome.
+    /// An error of the engine, for all of them. An error of a single transaction is its outcome.
     pub(crate) fn prepare(
         &mut self,
         group: Vec<Work>,
@@ -176,7 +174,7 @@ impl Committing<'_> {
         let is_in_window = |view: &&View| self.recent.knows(view.block()) == Some(true);
         for view in snapshots.filter(|view| !is_in_window(view)) {
             let block = view.block();
-            // What was rolled back is committed: on another branch.
+            // Rolled-back commits are committed, on another branch.
             if db.find(&block.hash).is_some() && !db.has(block)? {
                 return Ok(Parent::Prepared(view.clone()));
             }
@@ -344,7 +342,7 @@ impl Committing<'_> {
             return Err(KvError::RollbackTooFar { commits, newest });
         };
         let moved = db.unwind(to);
-        // A long way is gone in steps, of which some may be done.
+        // A long way down takes several steps, of which some may be done.
         self.recent.roll_back_to(db.head());
         moved?;
         Ok(Commit::of(&db.view()?))

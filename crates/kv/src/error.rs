@@ -10,7 +10,7 @@ use cambium_state::StateError;
 /// Error of an operation of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum KvError {
-    /// The transaction lost against another one. Nothing of it was written: begin again.
+    /// The transaction conflicts with another one, and wrote nothing: begin it again.
     #[error("the transaction can't be committed: {0}; begin it again")]
     Conflict(Box<Conflict>),
     /// The transaction's snapshot is so old that it is not known what was written since.
@@ -24,8 +24,8 @@ pub enum KvError {
         /// The oldest commit at which it could have begun.
         oldest: BlockNumber,
     },
-    /// The transaction's snapshot is not part of what is committed: it was rolled back, or is a
-    /// prepared result that lost its place.
+    /// The transaction's snapshot is not committed: it was rolled back, or is a prepared result
+    /// that lost its place.
     #[error(
         "the transaction began at commit {0}, which is neither the newest commit nor before it: it \
          was rolled back, or never committed"
@@ -50,7 +50,7 @@ pub enum KvError {
     NotNext {
         /// The prepared result.
         commit: BlockId,
-        /// The hash of what it is built on.
+        /// Hash of its parent.
         parent: B256,
         /// The newest commit.
         newest: BlockId,

@@ -11,12 +11,11 @@ use std::{
 /// Options with which a store is created or opened.
 #[derive(Clone, Copy, Debug)]
 pub struct KvOptions {
-    /// What roots commit to, and how. An existing store keeps the one that it was created with; a
-    /// hash function of the caller's own has to be given again.
+    /// Commitment of the roots. An existing store keeps the one that it was created with; a hash function of the
+    /// caller's own has to be given again.
     pub commitment: Commitment,
-    /// Number of commits of an interval, for creating a store under [`Commitment::Layered`], which needs
-    /// it, and under no other commitment. An existing store knows its own, and ignores this. Whoever
-    /// verifies commits has to know it, too.
+    /// Number of commits of an interval, for creating a store under [`Commitment::Layered`], which needs it, and under
+    /// no other commitment. An existing store keeps its own, and ignores this. Verifiers of commits need it, too.
     pub merge_interval_commits: Option<u64>,
     /// Memory budget of the whole store, in bytes.
     pub memory_bytes: u64,

@@ -34,7 +34,7 @@ impl Prepared {
         self.commit.parent
     }
 
-    /// What shows its root to who has only its parent's root: only of a commit that was prepared with
+    /// Proof of its root for a verifier with only its parent's root, if it was prepared with
     /// [`Transaction::prepare_with_witness`](crate::Transaction::prepare_with_witness) or
     /// [`Store::prepare_all_with_witness`](crate::Store::prepare_all_with_witness).
     pub const fn witness(&self) -> Option<&CommitWitness> {

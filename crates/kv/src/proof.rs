@@ -27,14 +27,14 @@ use std::{
 pub struct ProvedKeys {
     /// Each key with its value; `None` if there is no entry.
     pub values: Vec<(B256, Option<Bytes>)>,
-    /// Shows what the root commits to at these keys.
+    /// Proves the values against the root.
     pub proof: EntryProof,
 }
 
-/// All entries of a range, with a proof that there are no others.
+/// All entries of a range, with a proof of completeness.
 #[derive(Clone, Debug)]
 pub struct ProvedEntries {
-    /// What is proved: the range that was asked for, or as much of it as the limit allows.
+    /// The proved range: the range that was asked for, or the part of it within the limit.
     pub range: KeyRange,
     /// The entries, in the order of their keys.
     pub entries: Vec<(B256, Bytes)>,
@@ -46,16 +46,15 @@ pub struct ProvedEntries {
     pub proof: EntryProof,
 }
 
-/// What a commit read, what it wrote, and what is needed to compute the root after it from the root
-/// before it.
+/// Reads and writes of a commit, and the nodes that computing its root from the root before it needs.
 #[derive(Clone, Debug)]
 pub struct CommitWitness {
     /// Keys that the commit's transactions read one by one, sorted. Ranges are not among them:
     /// [`ProvedEntries`] proves them.
     pub reads: Vec<B256>,
-    /// What it wrote, sorted by key: `None` for deletions.
+    /// Its writes, sorted by key: `None` for deletions.
     pub writes: Vec<EntryWrite>,
-    /// Shows what is read, and what the writes change.
+    /// Proves the reads, and the effect of the writes.
     pub proof: EntryProof,
     /// Under [`Commitment::Layered`], the root of the commit's snapshot, if that is another one than
     /// before the commit: nothing proves it. `None` otherwise.
@@ -170,13 +169,13 @@ pub fn verify_commit(
     )?)
 }
 
-/// Verifies the witness of commit `number` under [`Commitment::Layered`] against the root before it. Both
-/// the number and the store's merge interval are trusted: where a commit is in its interval decides what its
-/// root commits to, and no root tells it.
+/// Verifies the witness of commit `number` under [`Commitment::Layered`] against the root before it. Both the number
+/// and the store's merge interval are trusted: the position of a commit in its interval determines its root, and does
+/// not follow from any root.
 ///
-/// Where [`ProvedLayeredUpdate::claimed_snapshot`] is a root, the root after the commit rests on it. It is the
-/// root of an earlier state, with all changes of an interval, and is **not** proved. Whoever needs more
-/// computes it from these changes, or compares it with one that it trusts.
+/// Where [`ProvedLayeredUpdate::claimed_snapshot`] is a root, the root after the commit rests on it. It is the root of
+/// an earlier state, with all changes of an interval, and is **not** proved. A caller that needs a proof computes it
+/// from these changes, or compares it with one that it trusts.
 ///
 /// # Errors
 ///
@@ -324,7 +323,7 @@ pub(crate) fn witness_of(
     }
 }
 
-/// Writes as a verifier is told of them.
+/// Writes in a verifier's form.
 fn writes_of(changes: &Changes, commitment: Commitment) -> Vec<EntryWrite> {
     let write = |update: &AccountUpdate| match update {
         AccountUpdate::Entry(value) => Some(ValueCommitment::of_entry(commitment, value)),

@@ -1,20 +1,19 @@
-//! What a transaction has read: keys, whether they were there or not, and ranges as far as an
-//! iteration got.
+//! Read set of a transaction: keys, present or not, and ranges up to where an iteration got.
 //!
 //! A commit since the transaction's snapshot conflicts with it if one of the written keys was read.
-//! A key that an iteration passed over counts as read although it was not there: so no *phantom*
-//! can appear in a range between the iteration and the commit.
+//! A key that an iteration passed over counts as read although it was absent: so no *phantom* can
+//! appear in a range between the iteration and the commit.
 
 use crate::range::{KeyRange, predecessor, successor};
 use alloy_primitives::B256;
 use std::{collections::BTreeMap, fmt};
 
-/// What a transaction read that another one has changed.
+/// A read of a transaction that another one has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadTarget {
     /// A key that was read, present or not.
     Key(B256),
-    /// A range that was iterated over, as far as the iteration got.
+    /// The visited part of a range that was iterated over.
     Range(KeyRange),
 }
 

@@ -1,4 +1,4 @@
-//! Which keys the newest commits wrote: what transactions are validated against.
+//! Keys written by the newest commits, against which transactions are validated.
 //!
 //! ```text
 //!            base     commits, each with its sorted keys          newest
@@ -14,14 +14,14 @@ use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
 use std::{collections::VecDeque, fmt};
 
-/// Why a transaction lost: what it read is not what a commit in its place would read.
+/// Reason why a transaction lost: a read that would differ for a commit in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// What the transaction had read.
+    /// The read of the transaction.
     pub read: ReadTarget,
     /// The key in it that was written since.
     pub key: B256,
-    /// Who wrote it.
+    /// Its writer.
     pub by: ConflictWriter,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Who wrote what another transaction had read.
+/// Writer of a key that another transaction had read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictWriter {
     /// The commit of this number.

@@ -1,4 +1,4 @@
-//! The store: creating and opening it, transactions, and what is done to all of it.
+//! The store: creating and opening it, transactions, and operations on the whole store.
 
 use crate::{
     batch::{WriteBatch, check_value},
@@ -16,14 +16,14 @@ use cambium_state::{
 use cambium_trie::Commitment;
 use std::{num::NonZeroU64, sync::Arc};
 
-/// An open store. Clones are handles of the same store, and threads may share them: readers wait for
-/// nobody, and commits are made one after the other.
+/// An open store. Clones are handles of the same store, and threads may share them: readers never wait, and commits are
+/// made one after the other.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
 }
 
-/// What became of transactions that were committed together: see [`Store::commit_all`].
+/// Outcome of transactions that were committed together: see [`Store::commit_all`].
 #[derive(Debug)]
 pub struct GroupCommit {
     /// The commit of all that won; `None` if none of these writes anything.
@@ -32,7 +32,7 @@ pub struct GroupCommit {
     pub outcomes: Vec<Result<(), KvError>>,
 }
 
-/// What became of transactions that were prepared together: see [`Store::prepare_all`].
+/// Outcome of transactions that were prepared together: see [`Store::prepare_all`].
 pub struct GroupPrepared {
     /// The prepared commit of all that won; `None` if none of these writes anything.
     pub prepared: Option<Prepared>,
@@ -51,8 +51,7 @@ impl Store {
         StoreLoader::new(location, options)?.finish()
     }
 
-    /// Opens a store at its newest commit, for writing: by one process at a time. What opening has found
-    /// and done is in [`Store::recovery`].
+    /// Opens a store at its newest commit, for writing: by one process at a time. [`Store::recovery`] has the findings.
     ///
     /// # Errors
     ///
@@ -88,12 +87,12 @@ impl Store {
         })
     }
 
-    /// What opening the store has found and done.
+    /// Findings and actions of opening the store.
     pub fn recovery(&self) -> &Recovery {
         &self.shared.recovery
     }
 
-    /// What roots commit to, and how.
+    /// Commitment of the roots.
     pub fn commitment(&self) -> Commitment {
         self.shared.db.options().commitment
     }
@@ -180,8 +179,7 @@ impl Store {
         Ok(self.begin_with(prepared.view()?, true))
     }
 
-    /// Finds the newest commit with this root. It looks back from the newest one, as far as commits are
-    /// kept.
+    /// Finds the newest commit with this root among those that are kept, from the newest one down.
     ///
     /// # Errors
     ///
@@ -214,8 +212,8 @@ impl Store {
         Ok(self.shared.db.view()?.entry(key)?)
     }
 
-    /// Writes a batch as one commit, whatever was there before: it reads nothing, so it conflicts with
-    /// nothing. An empty batch makes no commit.
+    /// Writes a batch as one commit over any state: it reads nothing, so it conflicts with nothing. An empty batch
+    /// makes no commit.
     ///
     /// # Errors
     ///
@@ -253,7 +251,7 @@ impl Store {
         self.prepared(transactions, MakeWitness::No)
     }
 
-    /// Prepares transactions together, with a witness of what they read and wrote.
+    /// Prepares transactions together, with a witness of their reads and writes.
     ///
     /// # Errors
     ///
@@ -294,8 +292,8 @@ impl Store {
         self.shared.committing().commit(commits)
     }
 
-    /// Takes the newest `commits` commits back, durably, and returns what is the newest then.
-    /// Transactions that began on what is gone can still read it.
+    /// Takes the newest `commits` commits back, durably, and returns the newest one then. Transactions that began on
+    /// removed commits can still read them.
     ///
     /// # Errors
     ///

@@ -7,10 +7,9 @@
 //!                                                           written as 45, or Conflict
 //! ```
 //!
-//! A commit succeeds only if everything that the transaction read would read the same at the newest
-//! commit. So committed transactions are *serializable* in the order of their commits: each acts
-//! as if it had run alone, at the moment of its commit. A transaction without writes acts as if it
-//! had run at its snapshot, and never fails for what others write.
+//! A commit succeeds only if all reads of the transaction would return the same at the newest commit. So committed
+//! transactions are *serializable* in the order of their commits: each acts as if it had run alone, at the moment of
+//! its commit. A transaction without writes acts as if it had run at its snapshot, and never conflicts.
 
 use crate::{
     batch::WriteBatch,
@@ -103,9 +102,9 @@ impl Transaction {
         Ok(keys.iter().map(value).collect())
     }
 
-    /// Iterates over the entries within `bounds` in the order of their keys, the transaction's own
-    /// writes among them. As far as the iteration gets, the range counts as read: an entry that
-    /// another transaction adds there before the commit is a conflict.
+    /// Iterates over the entries within `bounds` in the order of their keys, the transaction's own writes among them.
+    /// The visited part of the range counts as read: an entry that another transaction adds there before the commit is
+    /// a conflict.
     pub fn range(&self, bounds: impl RangeBounds<B256>) -> Entries<'_> {
         Entries {
             transaction: self,
@@ -113,8 +112,8 @@ impl Transaction {
         }
     }
 
-    /// Begins an iteration as [`Transaction::range`] does, which does not borrow the transaction: what
-    /// is written ahead of the cursor meanwhile is visited, too.
+    /// Begins an iteration as [`Transaction::range`] does, which does not borrow the transaction: later writes ahead of
+    /// the cursor are visited, too.
     pub fn cursor(&self, bounds: impl RangeBounds<B256>) -> Cursor {
         Cursor::new(self.snapshot.block(), KeyRange::within(bounds))
     }
@@ -140,7 +139,7 @@ impl Transaction {
         self.writes.append(batch);
     }
 
-    /// What it has written so far.
+    /// Its writes so far.
     pub const fn writes(&self) -> &WriteBatch {
         &self.writes
     }
@@ -157,9 +156,8 @@ impl Transaction {
         Ok(prove_keys(&self.snapshot, is_layered, keys)?)
     }
 
-    /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and that
-    /// there are no others. What is proved counts as read. The transaction's own writes have no root,
-    /// and are not looked at.
+    /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and the absence of others.
+    /// The proved range counts as read. The transaction's own writes have no root, and are ignored.
     ///
     /// # Errors
     ///
@@ -218,7 +216,7 @@ impl Transaction {
         self.prepared(MakeWitness::No)
     }
 
-    /// Prepares it as [`Transaction::prepare`] does, with a witness of what it read and wrote.
+    /// Prepares it as [`Transaction::prepare`] does, with a witness of its reads and writes.
     ///
     /// # Errors
     ///

@@ -101,7 +101,7 @@ fn a_phantom_is_a_cycle() {
         done(0, Some(2), vec![scan(0, 9, &[])], &[(4, "b")]),
     ];
     assert_eq!(kinds(&history), [Dependency::ReadWrite; 2]);
-    // What is outside of both ranges is none.
+    // Keys outside of both ranges are not phantoms.
     let history = [
         done(0, Some(1), vec![scan(0, 2, &[])], &[(3, "a")]),
         done(0, Some(2), vec![scan(0, 2, &[])], &[(4, "b")]),

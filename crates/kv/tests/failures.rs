@@ -1,4 +1,4 @@
-//! What a failing disk does to a store, and databases that are no stores.
+//! Effects of a failing disk on a store, and databases that are not stores.
 
 use crate::support::{all, key, options, value};
 use alloy_primitives::{B256, Bytes};

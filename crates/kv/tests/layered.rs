@@ -1,5 +1,5 @@
-//! Stores under `layered`: what a commit's witness proves and what it claims, old commits, long values,
-//! and options.
+//! Stores under `layered`: the proved and the claimed parts of a commit's witness, old commits, long values, and
+//! options.
 
 use crate::support::{
     all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,

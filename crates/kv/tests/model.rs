@@ -31,7 +31,7 @@ fn value(rng: &mut Random) -> Bytes {
     (0..len).map(|_| rng.below(256) as u8).collect()
 }
 
-/// What was acknowledged: each commit with its entries.
+/// The acknowledged commits, each with its entries.
 struct Model {
     commitment: Commitment,
     interval: Option<u64>,
@@ -114,7 +114,7 @@ fn work(
     Ok(())
 }
 
-/// What became of one step.
+/// Outcome of one step.
 enum Step {
     /// The commits that it made, or the number of those that it took back.
     Made(Vec<(Commit, Entries)>),
@@ -217,7 +217,7 @@ fn a_store_does_what_maps_do() {
             }
             if rng.percent(10) {
                 drop(store);
-                // An existing store keeps its commitment, whatever the options say.
+                // An existing store keeps its commitment and ignores the option.
                 store = open(&disk, kv_options(options_of(Commitment::Mpt)));
                 let interval = store.merge_interval().map(|interval| interval.get());
                 assert_eq!(store.commitment(), options.commitment);

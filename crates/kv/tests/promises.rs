@@ -1,4 +1,4 @@
-//! Promises that readers of the documentation have broken, each with what broke it.
+//! Promises that readers of the documentation have broken, each with the case that broke it.
 
 use crate::support;
 use crate::support::{
@@ -262,7 +262,7 @@ fn the_newest_64_commits_can_always_be_read() {
             "{number}"
         );
     }
-    // What has left the log is told from what never was, and does not come back with a rollback.
+    // Commits that left the log have another error than those that never existed, and don't come back with a rollback.
     let oldest_of = |number| match store.begin_at(number) {
         Err(KvError::NotKept { oldest }) => oldest,
         other => panic!("{number}: {:?}", other.map(drop)),

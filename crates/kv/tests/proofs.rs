@@ -1,4 +1,4 @@
-//! What a store proves is verified against its roots alone, under each commitment, and nothing else is.
+//! Proofs of a store are verified against its roots alone, under each commitment, and forgeries are rejected.
 
 use crate::support::{all, commitments, key, options_of, store_with, value, verify_witness};
 use alloy_primitives::{B256, Bytes};

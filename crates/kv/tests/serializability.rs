@@ -21,7 +21,7 @@ use std::{
 const KEYS: u64 = 12;
 const OPEN: usize = 4;
 
-/// A transaction at work, with what it has observed.
+/// A transaction at work, with its observations.
 struct Working {
     transaction: Transaction,
     done: Done,
@@ -32,8 +32,8 @@ struct Working {
 #[derive(Clone, Copy, PartialEq)]
 enum Validation {
     On,
-    /// Reads are a transaction's, and writes a batch that read nothing: nobody looks whether they
-    /// belong together.
+    /// Reads are a transaction's, and writes a batch that read nothing: without validation against
+    /// each other.
     Off,
 }
 
@@ -151,7 +151,7 @@ impl Histories<'_> {
             let Some(next) = prepared.prepared else {
                 return (None, prepared.outcomes);
             };
-            // All of them lose if somebody else was faster.
+            // All of them lose if another writer was faster.
             return match next.commit() {
                 Ok(commit) => (Some(commit.number()), prepared.outcomes),
                 Err(KvError::NotNext { .. }) => (None, Vec::new()),

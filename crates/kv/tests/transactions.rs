@@ -1,4 +1,4 @@
-//! What a transaction sees, and when it loses.
+//! Snapshots of transactions, and their conflicts.
 
 use crate::support::{all, key, options, store, store_of, store_with, value};
 use alloy_primitives::{B256, Bytes, keccak256};
@@ -292,7 +292,7 @@ fn an_older_commit_is_read_by_number_and_found_by_root() {
         matches!(unknown, KvError::UnknownRoot { oldest: 0, .. }),
         "{unknown}"
     );
-    // To write on an old snapshot, what was read must still be so.
+    // To write on an old snapshot, its reads must still be valid.
     let mut old = store.begin_at(3).unwrap();
     old.get(&key(2)).unwrap();
     old.put(key(2), value("x")).unwrap();
@@ -341,7 +341,7 @@ fn many_transactions_make_one_commit_and_each_loser_is_told_why() {
             lost => Some(conflict(lost).by),
         })
         .collect();
-    // What a loser would have written conflicts with nobody.
+    // Writes of a loser conflict with no other transaction.
     let (commit, transaction) = (ConflictWriter::Commit, ConflictWriter::Transaction);
     let expected = [
         None,
@@ -395,7 +395,7 @@ fn transactions_are_built_on_prepared_ones() {
     let done = store.commit_prepared(vec![first, second]).unwrap().unwrap();
     assert_eq!((done.id, done.root), (ids[1], root));
     assert_eq!(store.newest().unwrap(), done);
-    // What began on it before it was durable is like any other transaction now.
+    // A transaction that began on it before it was durable is now like any other.
     let mut third = third;
     third.put(key(4), value("d")).unwrap();
     third.commit().unwrap();
@@ -522,7 +522,7 @@ fn a_dropped_prepared_commit_takes_what_is_built_on_it_along() {
     let reader = store.begin_on(&first).unwrap();
     assert_eq!(reader.get(&key(2)).unwrap(), Some(value("b")));
     drop(first);
-    // What it read was never there.
+    // It read a commit that was never made.
     let error = reader.commit().unwrap_err();
     assert!(matches!(error, KvError::SnapshotNotCommitted(_)), "{error}");
     let error = second.commit().unwrap_err();
@@ -552,7 +552,7 @@ fn commits_are_rolled_back_and_made_again() {
     assert_eq!(store.roll_back(2).unwrap(), commits[1]);
     assert_eq!(store.newest().unwrap(), commits[1]);
     assert_eq!(store.get(&key(1)).unwrap(), Some(value("b")));
-    // Readers of what is gone go on; writers don't.
+    // Readers of removed commits go on; writers fail.
     assert_eq!(gone.get(&key(1)).unwrap(), Some(value("d")));
     assert_eq!(gone.commit().unwrap(), commits[3]);
     let error = writer.commit().unwrap_err();

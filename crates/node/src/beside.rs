@@ -1,4 +1,4 @@
-//! What is beside a database, and opened when it is first needed.
+//! Parts beside a database, such as its history, which are opened on first use.
 
 use cambium_disk::Disk;
 use std::sync::{Arc, OnceLock};

@@ -111,7 +111,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::id`], and [`ChainError::Unreadable`] if its bytes are no block.
+    /// As [`Node::id`], and [`ChainError::Unreadable`] if its bytes don't decode as a block.
     pub fn block(&self, block: BlockRef) -> Result<FoundBlock, NodeError> {
         let id = self.id(block)?;
         let found = self.chain()?.block_of(id)?;

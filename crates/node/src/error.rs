@@ -9,7 +9,7 @@ use cambium_state::StateError;
 /// Why a question was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The chain, or something beside it, can't be read, or has not what was asked for.
+    /// The chain, or a part beside it, can't be read, or lacks the requested item.
     #[error(transparent)]
     Chain(#[from] ChainError),
     /// The block is there, and the question is of canonical blocks.

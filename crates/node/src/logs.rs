@@ -55,7 +55,7 @@ impl Node {
 
 /// Logs of one branch: see [`Node::logs`].
 ///
-/// An item is an error if the next log can't be found, and there are no more after it: [`IndexError::NotIndexed`] and
+/// An item is an error if the next log can't be found; the iteration then ends: [`IndexError::NotIndexed`] and
 /// [`IndexError::Behind`] if a block of the range is not in the index, [`IndexError::NoReceipts`] for a block whose
 /// receipts are not known and can't be made, [`IndexError::HeadMoved`] if the chain has left the branch, and errors of
 /// the disk.
@@ -70,9 +70,9 @@ pub struct Logs<'a> {
     is_over: bool,
 }
 
-/// What the last search has found.
+/// Result of the last search.
 struct Searched {
-    /// The newest block of the chain then: what was found holds as long as it is canonical.
+    /// The newest block of the chain then: the result is valid while it is canonical.
     at: BlockId,
     /// Blocks that may have logs.
     blocks: vec::IntoIter<BlockNumber>,
@@ -157,7 +157,7 @@ fn logs_of(
     let stored = StoredBlock::from(stored.ok_or_else(|| searched.moved())?);
     searched.check_branch(node.db())?;
     let block = stored.block()?;
-    // Most blocks that have not what is asked for say so by their bloom.
+    // The bloom rules most blocks without matching logs out.
     if !may_have(&block, filter) {
         return Ok(Vec::new());
     }

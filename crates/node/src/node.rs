@@ -1,4 +1,4 @@
-//! A chain with what is beside it.
+//! A chain with its history, index and preimages.
 
 use crate::{beside::Beside, open::existing_disk};
 use cambium_chain::{Chain, ChainError};
@@ -17,8 +17,8 @@ use std::{
 /// Receives the error of a history or an index that can't be read.
 type Report = Box<dyn Fn(&dyn Error) + Send + Sync>;
 
-/// The database of a chain with its history, index and preimages, as far as they are there. Any number of threads
-/// may ask it at the same time.
+/// The database of a chain with those of its history, index and preimages that exist. Any number of threads may query
+/// it at the same time.
 pub struct Node {
     db: Db,
     /// Made when blocks are first asked for: a database that was made with [`Db`] alone has states, and no chain.
@@ -52,8 +52,8 @@ impl Node {
         node
     }
 
-    /// Opens the database in a directory for reading, at its newest block, beside a process that may write to it,
-    /// with what is beside it. The memory budget of all of it is `memory_bytes`.
+    /// Opens the database in a directory for reading, at its newest block, beside a process that may write to it, with
+    /// its history, index and preimages. The memory budget of all of it is `memory_bytes`.
     ///
     /// # Errors
     ///

@@ -19,10 +19,9 @@ struct Replaying {
 }
 
 impl Node {
-    /// Adds the blocks of the log up to the head to the index, until `progress` returns false. Blocks that
-    /// were stored without receipts are executed again for them, as far as the states of their parents can
-    /// be read: near the head, or from the history. The others are indexed without. Returns whether the index is
-    /// at the head.
+    /// Adds the blocks of the log up to the head to the index, until `progress` returns false. Blocks that were stored
+    /// without receipts are executed again for them, if the states of their parents can be read: near the head, or from
+    /// the history. The others are indexed without. Returns whether the index is at the head.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use std::{
 /// Most accounts and slots in memory: above that, a view of a later block is begun with.
 const CHANGED_MAX: usize = 1 << 20;
 
-/// What blocks above the view have done to an account.
+/// Changes of an account by blocks above the view.
 #[derive(Default)]
 struct Changed {
     /// `None` if its fields are those of the view.

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 ///
-/// [`PreimagesError::Exists`] if there are some on `to`, those of [`open`](crate::Preimages::open), and errors of the disks. What
-/// was copied is no copy then: its list is written last, and another attempt begins again.
+/// [`PreimagesError::Exists`] if there are some on `to`, those of [`open`](crate::Preimages::open), and errors of the
+/// disks. The copied files are then unusable: the list is written last, and another attempt begins again.
 pub fn copy_preimages(
     from: &dyn Disk,
     to: &dyn Disk,

@@ -5,7 +5,7 @@ use cambium_disk::DiskError;
 use cambium_runs::RunError;
 use cambium_store::StoreError;
 
-/// What to do about a file that is not as it was written.
+/// Advice for a damaged file.
 fn way_back(file: &str) -> &'static str {
     match file.ends_with(".run") {
         true => {
@@ -38,7 +38,7 @@ pub enum PreimagesError {
         file: String,
         /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there, in words.
+        /// Description of the fault.
         what: String,
     },
     /// A file of preimages is missing, or is not the one that the list of runs names.

@@ -22,7 +22,7 @@ pub(crate) fn read_list(
     })
 }
 
-/// Whether a file is gone, or never was.
+/// Whether the error is that a file is missing.
 pub(crate) const fn is_missing(error: &PreimagesError) -> bool {
     matches!(error, PreimagesError::Missing { .. })
 }

@@ -1,7 +1,7 @@
 //! Preimages: addresses and keys of slots by their hashes.
 //!
-//! The state has hashes alone, as the trie does. Whoever wants a dump with addresses, or the key of a slot,
-//! needs what was hashed. [`Preimages`] keeps that beside the state, in files of its own:
+//! The state has hashes alone, as the trie does. A dump with addresses, or with the keys of slots, needs their
+//! preimages. [`Preimages`] keeps them beside the state, in files of its own:
 //!
 //! ```text
 //! genesis, blocks --> memory, sorted --> runs in files, sorted by hash, merged geometrically
@@ -11,8 +11,8 @@
 //! hashes, which are computed again when they are read. A look-up reads one page of each run until one has the hash.
 //! A walk over the accounts of a state in its order reads each page once: see [`PreimagesLookup`].
 //!
-//! A preimage is true whatever the chain is: nothing is ever taken back. What is added twice is dropped
-//! when runs are merged. The state is never in need of them: without them a dump gives hashes.
+//! A preimage is valid on every branch, so none is ever taken back. Duplicates are dropped when runs are merged. The
+//! state never needs preimages: without them a dump has hashes.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 

@@ -44,8 +44,8 @@ impl PreimagesLookup {
         Ok(self.find(Kind::Slot, hash)?.map(B256::new))
     }
 
-    /// What [`PreimagesLookup::slot_of`] gives for each of these hashes, in their order. Looks them up in the order of the
-    /// hashes: a page is read once for all that are in it.
+    /// Returns the result of [`PreimagesLookup::slot_of`] for each of these hashes, in their order. Looks them up in
+    /// the order of the hashes: a page is read once for all hashes in it.
     pub fn slots_of(&mut self, hashes: &[B256]) -> Vec<Result<Option<B256>, PreimagesError>> {
         let mut order: Vec<usize> = (0..hashes.len()).collect();
         order.sort_unstable_by_key(|at| hashes[*at]);
@@ -67,7 +67,7 @@ impl PreimagesLookup {
                 return Ok(Some(preimage));
             }
         }
-        // The largest run is most likely to have it. One that can't be read keeps nobody from what others have.
+        // The largest run is most likely to have it. Skips a run that can't be read; another may have the hash.
         let mut failure = None;
         for at in 0..self.seen.runs.len() {
             match self.find_in(at, kind, hash) {

@@ -241,7 +241,7 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// What it is at; `None` behind the last one.
+    /// Returns the current entry; `None` behind the last one.
     pub(crate) const fn entry(&self) -> Option<&Entry> {
         self.entry.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What look-ups see: runs, and what is not in files yet.
+//! The state that look-ups see: runs, and preimages that are not in files yet.
 
 use crate::{
     kind::{Entry, Kind},
@@ -7,7 +7,7 @@ use crate::{
 use alloy_primitives::B256;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What is not in files yet.
+/// Preimages that are not in files yet.
 #[derive(Clone, Default)]
 pub(crate) struct Recent {
     /// By their hashes, for each kind.
@@ -34,11 +34,11 @@ impl Recent {
     }
 }
 
-/// What look-ups see: it never changes.
+/// The state that look-ups see. It is immutable.
 #[derive(Clone)]
 pub(crate) struct Seen {
     /// Oldest first.
     pub(crate) runs: Arc<Vec<Arc<RunFile>>>,
-    /// Parts of what is not in files yet, to which nothing is added any more.
+    /// Closed parts of the preimages that are not in files yet.
     pub(crate) recent: Vec<Arc<Recent>>,
 }

@@ -1,4 +1,4 @@
-//! The preimages of a database: what is in memory, and the runs in files.
+//! The preimages of a database: those in memory, and the runs in files.
 
 use crate::{
     PreimagesError, PreimagesLookup,
@@ -25,7 +25,7 @@ const ADDED_AT_ONCE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreimagesOptions {
     /// Memory for preimages that are not in files yet, in bytes; twice as much while files can't be written.
-    /// What files need in memory comes on top: 0.2 % of their size.
+    /// The memory for files comes on top: 0.2 % of their size.
     pub memory_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct PreimagesStats {
     pub runs: u64,
     /// Size of the files in bytes.
     pub file_bytes: u64,
-    /// Memory in bytes: of what is not in files yet, and of the first hashes of pages.
+    /// Memory in bytes: of preimages that are not in files yet, and of the first hashes of pages.
     pub memory_bytes: u64,
     /// Number of blocks whose preimages were not added: see [`Preimages::skip`].
     pub lost_blocks: u64,
@@ -56,7 +56,7 @@ pub struct PreimagesStats {
 
 struct State {
     seen: Seen,
-    /// What is added to. No look-up has it.
+    /// Receives new preimages. Look-ups don't see it.
     open: Recent,
     /// Hash of the database's first block, once it is known.
     genesis: Option<B256>,
@@ -66,13 +66,13 @@ struct State {
 }
 
 impl State {
-    /// Memory of what is not in files yet, in bytes.
+    /// Memory of preimages that are not in files yet, in bytes.
     fn added_bytes(&self) -> u64 {
         let closed: u64 = self.seen.recent.iter().map(|part| part.len()).sum();
         (closed + self.open.len()) * ENTRY_BYTES
     }
 
-    /// Ends what is added to, for those who look at it without a lock.
+    /// Closes the part that receives new preimages, so that look-ups see it without a lock.
     fn close(&mut self) {
         if self.open.len() > 0 {
             let open = std::mem::take(&mut self.open);
@@ -158,8 +158,8 @@ impl Preimages {
         RunList::exists(disk)
     }
 
-    /// Opens the preimages of the database whose first block has the hash `genesis`, for writing. Nobody else
-    /// may have them open for that.
+    /// Opens the preimages of the database whose first block has the hash `genesis`, for writing, by one process at a
+    /// time.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl Preimages {
         }
     }
 
-    /// Reads the list again, which another process writes. If it has changed, what was added here is forgotten:
-    /// whoever follows the chain goes on from [`Preimages::upto`], which is that of the list then.
+    /// Reads the list again, which another process writes. If it has changed, preimages added here are dropped: the
+    /// follower continues from [`Preimages::upto`], which is then that of the list.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl Preimages {
         self.inner.state.read().upto
     }
 
-    /// The same of what is in files: after a crash, blocks above have to be added again. If the block is not
+    /// The same for preimages in files: after a crash, blocks above have to be added again. If the block is not
     /// canonical any more, those above the newest one below it that is.
     #[must_use]
     pub fn durable(&self) -> Option<BlockId> {
@@ -314,8 +314,8 @@ impl Preimages {
         self.skip(0, block);
     }
 
-    /// Notes the same as [`Preimages::advance`], but that those of `lost_blocks` blocks, of which `block` is the last, were
-    /// not added and will not be: they had left the log. A height is counted once, on whatever branches.
+    /// Does the same as [`Preimages::advance`], but records that `lost_blocks` blocks, of which `block` is the last,
+    /// will never be added: they had left the log. A height is counted once for all branches.
     pub fn skip(&self, lost_blocks: u64, block: BlockId) {
         let mut state = self.inner.state.write();
         state.genesis.get_or_insert(block.hash);
@@ -323,12 +323,12 @@ impl Preimages {
         state.lost.add(lost_blocks, block.number);
     }
 
-    /// Writes what is in memory to a file, and up to which block all are there. Durable on return.
+    /// Writes the preimages in memory to a file, and the newest block that is complete. Durable on return.
     ///
     /// # Errors
     ///
     /// [`PreimagesError::ReadOnly`] if they are open for reading alone, errors of the disk, and
-    /// [`PreimagesError::Poisoned`] after the list of runs could not be replaced. What is in memory stays there.
+    /// [`PreimagesError::Poisoned`] after the list of runs could not be replaced. The preimages then stay in memory.
     pub fn flush(&self) -> Result<(), PreimagesError> {
         self.check_writable()?;
         let mut kept = self.inner.list.lock();
@@ -482,8 +482,8 @@ impl Preimages {
         done
     }
 
-    /// Replaces the list of runs. After a failure to replace it, it is not known which list a crash would leave, so
-    /// there are no more writes, and no file is removed.
+    /// Replaces the list of runs. After a failure to replace it, it is unknown which list a crash would leave, so later
+    /// writes fail, and no file is removed.
     fn replace_list(&self, kept: &mut RunList, list: RunList) -> Result<(), PreimagesError> {
         self.inner.folder.replace_list(&list.encode())?;
         *kept = list;

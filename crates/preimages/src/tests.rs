@@ -116,7 +116,7 @@ fn what_was_added_is_found_in_memory_in_runs_and_after_merges() {
     again.merge().unwrap();
     assert_has(&open(&copy).unwrap(), 399);
     assert_has(&again, 400);
-    // What a reader adds by itself it forgets when there is a later list.
+    // A reader drops its own additions when it reads a later list.
     add_block(&reader, 400).unwrap();
     assert_has(&reader, 400);
     reader.reload().unwrap();
@@ -246,7 +246,7 @@ fn an_operation_that_fails_costs_nothing_and_leaves_no_file() {
             let preimages = create(&disk);
             disk.inject(fault, "preimages/0", failures);
             for number in 0..200 {
-                // Whoever follows tries a block again that was not added.
+                // A follower repeats a block that was not added.
                 while add_block(&preimages, number).is_err() {}
                 _ = preimages.merge();
             }

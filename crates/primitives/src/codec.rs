@@ -6,7 +6,7 @@ use alloy_primitives::B256;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {offset}")]
 pub struct DecodeError {
-    /// What was expected there, or is wrong there, in words.
+    /// The expected item, or the fault.
     pub what: &'static str,
     /// Offset of the error from the start of the encoding, in bytes.
     pub offset: usize,

@@ -1,4 +1,4 @@
-//! Changes as serde has them. What is read obeys the rules of [`Changes::try_new`].
+//! Changes as serde has them. Changes that are read obey the rules of [`Changes::try_new`].
 
 use crate::{
     AccountDiff, AccountUpdate, Changes, EntryValue, INLINE_VALUE_BYTES_MAX, StoredValue,
@@ -37,8 +37,8 @@ pub(crate) mod slots {
         }
 
         fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-            // Grows with what is there: a length in the input is not trusted. Every slot is kept, so
-            // that one that is given twice is refused.
+            // Grows with the entries: a length in the input is not trusted. Every slot is kept, so that a duplicate is
+            // rejected.
             let mut slots = Vec::new();
             while let Some(entry) = map.next_entry()? {
                 slots.push(entry);

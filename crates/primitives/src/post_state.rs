@@ -1,4 +1,4 @@
-//! What a block changes, in the form in which other clients keep it.
+//! Changes of a block in the form in which other clients keep them.
 
 use crate::{Account, AccountDiff, AccountUpdate, Changes, ChangesError};
 use alloc::vec::Vec;
@@ -112,8 +112,7 @@ mod tests {
 
     type Model = BTreeMap<u8, (u64, BTreeMap<u8, u64>)>;
 
-    /// What a block does to an account, and to its slots: 0 deletes, 1 destroys and creates again, others
-    /// change.
+    /// Steps of a block on an account, and on its slots: 0 deletes, 1 destroys and creates again, others change.
     type Steps = BTreeMap<u8, (u8, u64, BTreeMap<u8, u64>)>;
 
     fn steps() -> impl Strategy<Value = Steps> {

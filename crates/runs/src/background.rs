@@ -1,4 +1,4 @@
-//! Threads that follow a chain in the background, until they are told to end.
+//! Threads that follow a chain in the background, until they are stopped.
 
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Tells the threads of a [`Background`] that they are to end.
+/// Signal that stops the threads of a [`Background`].
 #[derive(Default)]
 pub struct EndSignal {
     is_over: Mutex<bool>,
@@ -42,8 +42,8 @@ impl EndSignal {
     }
 }
 
-/// Threads that repeat a step each, for whatever follows a chain: a history, an index. They end when
-/// it is dropped.
+/// Threads of a follower of the chain, such as a history or an index, each of which repeats a step. They end when it is
+/// dropped.
 pub struct Background<E> {
     signal: Arc<EndSignal>,
     threads: Vec<JoinHandle<Result<(), E>>>,

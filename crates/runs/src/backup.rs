@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// since the one before.
 pub const ATTEMPTS: usize = 64;
 
-/// Repeats `attempt` up to `attempts` times while it fails because a file is gone, of which `is_missing` tells.
+/// Repeats `attempt` up to `attempts` times while `is_missing` holds for its error: a file was removed.
 ///
 /// # Errors
 ///
@@ -39,7 +39,7 @@ pub enum HeldFile {
 ///
 /// # Errors
 ///
-/// [`RunError::Missing`] if it is gone, and errors of the disks.
+/// [`RunError::Missing`] if it was removed, and errors of the disks.
 pub fn hold_file(
     from: &dyn Disk,
     copier: &mut FileCopier<'_>,
@@ -58,7 +58,7 @@ pub fn hold_file(
 ///
 /// # Errors
 ///
-/// [`RunError::Missing`] if it is gone, and errors of the disks.
+/// [`RunError::Missing`] if it was removed, and errors of the disks.
 pub fn share_file(
     from: &dyn Disk,
     copier: &mut FileCopier<'_>,

@@ -15,7 +15,7 @@ pub enum RunError {
         file: String,
         /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there, in words.
+        /// Description of the fault.
         what: String,
     },
     /// A file is missing, or is not the one that the list of runs names.

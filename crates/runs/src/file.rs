@@ -19,7 +19,7 @@ use cambium_primitives::{DecodeError, Reader};
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Size of a page, in bytes: what a device reads at least.
+/// Size of a page, in bytes: the smallest read of a device.
 pub const PAGE_BYTES: usize = BLOCK_BYTES;
 
 /// Returns the checksum of a page, which no other page of any run has.
@@ -143,7 +143,7 @@ impl FileReader {
         Ok(self.file.read_at(bytes, offset)?)
     }
 
-    /// Reads a section, which is no longer than the file. `what` is said of one whose checksum is another.
+    /// Reads a section, which is no longer than the file. `what` describes a checksum mismatch in the error.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ impl Folder {
     /// removes it.
     pub fn discard(&self, name: &str) {
         if self.failure.get().is_none() {
-            // What can't be removed is removed when the folder is opened.
+            // Files that can't be removed now are removed when the folder is opened.
             _ = self.disk.remove(name);
         }
     }

@@ -1,4 +1,4 @@
-//! Sorted runs beside the block log: what histories, indexes and preimages are on disk.
+//! Sorted runs beside the block log: the files of histories, indexes and preimages.
 //!
 //! ```text
 //!  FOLDER/runs.list     which files count; replaced as a whole
@@ -7,8 +7,8 @@
 //!  new blocks -> memory -> run -> merged with its neighbours into a larger run
 //! ```
 //!
-//! A run never changes, and a list names a run with its identity, a random number. So a reader in another
-//! process needs no lock: it opens what the list names, and reads the list again where a run is gone.
+//! A run never changes, and a list names a run with its identity, a random number. So a reader in another process needs
+//! no lock: it opens the listed runs, and reads the list again if one was removed.
 //!
 //! ```
 //! use cambium_disk::FaultyDisk;
@@ -33,9 +33,9 @@
 //! # Ok::<(), cambium_runs::RunError>(())
 //! ```
 //!
-//! What an entry is, how pages have entries, and what is kept of blocks, is up to the crates above. Of a block
-//! this crate knows number and hash. A crash costs nothing that is listed: a run is durable before it is listed,
-//! and is removed after a durable list without it.
+//! The crates above define entries, their encoding in pages, and the data kept of blocks. Of a block this crate knows
+//! number and hash. A crash loses no listed run: a run is durable before it is listed, and is removed after a durable
+//! list without it.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 

@@ -95,7 +95,7 @@ impl ListFile {
     ///
     /// # Errors
     ///
-    /// [`RunError::Missing`] if there are files without a list, and an error if the disk can't tell.
+    /// [`RunError::Missing`] if there are files without a list, and errors of the disk.
     pub fn exists(
         &self,
         disk: &dyn Disk,
@@ -120,8 +120,8 @@ impl ListFile {
         }
     }
 
-    /// Reads the list; `None` if there is none. `decode` gets the content and the number of the format, and
-    /// must read all of it.
+    /// Reads the list; `None` if there is none. `decode` receives the content and the number of the format, and must
+    /// read the content to its end.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl ListFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the disk fails. Nothing has changed then.
+    /// Returns an error if the disk fails, and changes nothing then.
     pub fn prepare(&self, disk: &dyn Disk, bytes: &[u8]) -> Result<(), DiskError> {
         if disk.exists(self.temporary_name)? {
             disk.remove(self.temporary_name)?;

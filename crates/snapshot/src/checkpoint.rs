@@ -350,7 +350,7 @@ pub fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError
     parse_section(checkpoint, RETIRED, |reader| take_pages(reader, true))
 }
 
-/// Reads a copy of what [`read_retired`] returns for the checkpoint that this one is on.
+/// Reads a copy of the result of [`read_retired`] for the checkpoint that this one is on.
 ///
 /// # Errors
 ///

@@ -2,14 +2,14 @@
 //! it, and merges changes into it, which makes the next snapshot.
 //!
 //! The layers of newer blocks above a snapshot, commits and the block log are in `cambium-state`.
-//! What a checkpoint contains for them is an [`AboveSnapshot`].
+//! A checkpoint's data for them is an [`AboveSnapshot`].
 //!
 //! Modules stand in the order in which they build on each other:
 //!
 //! | module | responsibility |
 //! |---|---|
 //! | `base` | errors, counters, thread pools, the memory budget, mapping between tries and pages |
-//! | `resident` | which pages are in memory, whoever holds them |
+//! | `resident` | which pages are in memory, in any cache, pin or trie |
 //! | `pages` | leaf pages and the page cache |
 //! | `dirty` | one shard of the dirty trie above the snapshot, with the pages that it has expanded |
 //! | `index` | the upper part of the state trie, in memory or on disk |

@@ -576,7 +576,7 @@ impl PagePin {
     pub(crate) fn keep_ahead(&self, addr: PageAddr, page: &Arc<Page>) {
         match self.pages.pinned_bytes() < self.bytes_max {
             true => self.keep_as(addr, page, true),
-            // Unless somebody waits for it, it leaves memory at once.
+            // Unless a reader waits for it, it leaves memory at once.
             false => self.pages.counters.pages_ahead_wasted.add(1),
         }
     }

@@ -4,7 +4,7 @@
 //! merge that replaced it. The range of a segment spans those of its pages. A segment can be
 //! removed when
 //! - both kept checkpoints name none of its pages, and
-//! - nobody holds a snapshot of a generation in its range.
+//! - no snapshot of a generation in its range is held.
 //!
 //! So a view that is held for long keeps the segments that its own snapshot needs, but none that
 //! were begun after it, and none whose pages were all replaced before it.

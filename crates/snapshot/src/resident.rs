@@ -1,8 +1,8 @@
-//! Which pages are in memory, whoever holds them, and which are being read ahead.
+//! Which pages are in memory, held by any cache, pin or trie, and which are being read ahead.
 //!
-//! Pages are shared: a cache, a pin, and the tries of new blocks may hold the same one. The table
-//! here holds none of them. It finds a page by its address for as long as somebody holds it, so that
-//! no page is read twice while it is in memory.
+//! Pages are shared: a cache, a pin, and the tries of new blocks may hold the same one. The table here holds none of
+//! them. It finds a page by its address while any of these holds it, so that no page is read twice while it is in
+//! memory.
 
 use cambium_store::{Page, PageAddr};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use std::{
 
 /// Number of maps, each with a lock of its own, so that threads rarely contend.
 const SHARDS: usize = 64;
-/// Entries of a shard below which pages that nobody holds any more are not looked for.
+/// Entries of a shard below which dropped pages are not searched for.
 const SWEEP_MIN: usize = 64;
 /// Longest wait for a page that is being read ahead. After it the caller reads the page itself.
 const ARRIVAL_MAX: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ struct Shard {
 #[derive(Default)]
 struct Entries {
     pages: HashMap<PageAddr, Resident, FxBuildHasher>,
-    /// Number of entries at which those of pages that nobody holds are removed.
+    /// Number of entries at which those of dropped pages are removed.
     sweep_at: usize,
 }
 
@@ -42,7 +42,7 @@ enum Resident {
     Reading,
     There {
         page: Weak<Page>,
-        /// Whether it was read ahead, and nobody has used it since.
+        /// Whether it was read ahead and has not been used since.
         is_unused: bool,
     },
 }
@@ -56,7 +56,7 @@ pub(crate) struct FoundPage {
     pub(crate) waited: Option<Duration>,
 }
 
-/// What reading ahead finds at an address.
+/// Result of a look-up for reading ahead at an address.
 pub(crate) enum Peeked {
     There(Arc<Page>),
     /// A read ahead is under way.
@@ -156,7 +156,7 @@ impl ResidentPages {
         self.shard(addr).arrived.notify_all();
     }
 
-    /// Whether a page that was read ahead has not been used so far.
+    /// Whether a page that was read ahead is still unused.
     pub(crate) fn is_unused(&self, addr: PageAddr) -> bool {
         let entries = self.entries(addr);
         let entry = entries.pages.get(&addr);
@@ -169,7 +169,7 @@ impl ResidentPages {
         )
     }
 
-    /// Removes pages, unless they are to stay. Their addresses may come to stand for other pages.
+    /// Removes the pages that `stays` rejects. Their addresses may be reused for other pages.
     pub(crate) fn retain(&self, stays: impl Fn(&PageAddr) -> bool) {
         for shard in &self.0 {
             let mut entries = shard.entries.lock();
@@ -277,7 +277,7 @@ mod tests {
             resident.end_reading(addr(1), None);
             assert!(waiting.join().unwrap().is_none());
         });
-        // Somebody else has read it meanwhile, which the read ahead must not replace.
+        // Another thread has read it meanwhile, which the read ahead must not replace.
         let (mine, other) = (page(), page());
         assert!(matches!(resident.peek(addr(1)), Peeked::Absent));
         resident.add(addr(1), &other);

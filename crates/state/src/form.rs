@@ -1,4 +1,4 @@
-//! What a database was made as: its commitment and the kind of its leaves, in the manifest.
+//! Permanent form of a database: its commitment and the kind of its leaves, in the manifest.
 
 use crate::{
     layered::intervals::Intervals,
@@ -38,7 +38,7 @@ pub(crate) fn properties(options: &Options) -> Vec<(String, Vec<u8>)> {
     properties
 }
 
-/// Returns `options` with what the database was made as.
+/// Returns `options` with the permanent form of the database.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! The state engine: flat reads and Ethereum state roots over one partial trie and leaf pages.
 //!
-//! A database holds the state after each of a chain's newest blocks, of any branch, and after older
-//! canonical blocks as far as its log is kept. Reads go through a [`View`]; a block goes through
+//! A database holds the state after each of a chain's newest blocks, of any branch, and after the older canonical
+//! blocks in its log. Reads go through a [`View`]; a block goes through
 //! `View -> Session -> Staged -> Sealed -> Committed`.
 //!
 //! ```

@@ -12,9 +12,9 @@ const SEGMENTS_MAX: u32 = (1 << 23) - 1;
 pub struct Options {
     /// Memory budget of the whole engine, in bytes: index, layers and caches.
     pub memory_bytes: u64,
-    /// Number of newest heights whose blocks can be built upon and made the head, whatever their
-    /// branch: at most 64 blocks per height on average, the newest first. After the head has moved
-    /// back, blocks that [`Options::keep_blocks`] has removed stay unavailable.
+    /// Number of newest heights whose blocks can be built upon and made the head, on any branch: at most 64 blocks per
+    /// height on average, the newest first. After the head has moved back, blocks that [`Options::keep_blocks`] has
+    /// removed stay unavailable.
     pub unfinalized_blocks: usize,
     /// Number of blocks below the highest head so far that the head can go back to; a few hundred
     /// more can be read, unless it is a key-value database. Older blocks leave the block log in whole
@@ -25,24 +25,24 @@ pub struct Options {
     /// Share of [`Options::memory_bytes`] for the index, in bytes; `None` for a quarter. The lower
     /// levels of a larger index stay on disk, and a cold read then takes two device reads.
     pub index_bytes_max: Option<u64>,
-    /// Number of checkpoints that a reader in another process may be behind the newest one. Until
-    /// then the space of files that it reads is kept after their removal. A reader that is further
-    /// behind gets an error when it reads what is gone, and has to catch up.
+    /// Number of checkpoints that a reader in another process may be behind the newest one. Until then the space of
+    /// files that it reads is kept after their removal. A reader that is further behind gets an error when it reads a
+    /// removed file, and has to catch up.
     pub reader_lag: u64,
     /// Sizes of files. A database can be opened with other sizes than before.
     pub files: FileSizes,
-    /// What a new database's roots commit to. An existing one knows the name of its commitment; if that
-    /// is not one of this library's, the commitment is looked for here. [`Commitment::Layered`] needs
+    /// Commitment of a new database. An existing one stores the name of its own; if that is not one of this library's,
+    /// the commitment is looked for here. [`Commitment::Layered`] needs
     /// [`Options::merge_interval_blocks`]: see [`Options::layered`].
     pub commitment: Commitment,
-    /// What a new database's leaves are. An existing one knows it.
+    /// Kind of leaves of a new database. An existing one stores its own.
     pub leaves: LeafKind,
     /// Number of blocks of an interval, under [`Commitment::Layered`] and no other commitment: a
     /// parameter of the chain, which an existing database knows.
     pub merge_interval_blocks: Option<u64>,
 }
 
-/// What the leaves of a database are.
+/// Kind of a database's leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeafKind {
     /// Accounts with their slots, by keccak(address) and keccak(slot).

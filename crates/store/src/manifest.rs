@@ -153,8 +153,8 @@ impl Manifest {
             .map(|(_, value)| &**value)
     }
 
-    /// Random number of this database, with which checksums are seeded. Strangers don't know it,
-    /// and can't prepare bytes that pass for records.
+    /// Random number of this database, with which checksums are seeded. An attacker does not know it, and can't prepare
+    /// bytes that pass for records.
     pub const fn salt(&self) -> u64 {
         self.salt
     }

@@ -1,4 +1,4 @@
-//! Framed records in append-only files, and how a torn record is told from a damaged one.
+//! Framed records in append-only files, and the rule that separates torn records from damaged ones.
 //!
 //! After a power loss the end of an append-only file may hold anything: each unacknowledged record
 //! may be intact, missing or torn, independently of the others. That is expected, and recovery
@@ -11,9 +11,8 @@
 //!   A ok | B damaged | C ok, "durable to the end of B"   B was acknowledged: report the damage
 //! ```
 //!
-//! Checksums are seeded with a random number of the database (the salt). Payloads contain data
-//! chosen by strangers, who could otherwise embed bytes in a block that pass for a record when the
-//! block's own record is torn.
+//! Checksums are seeded with a random number of the database (the salt). An attacker chooses payload data, and could
+//! otherwise embed bytes in a block that pass for a record when the block's own record is torn.
 
 use alloy_primitives::B256;
 use cambium_disk::{DiskError, DiskFile, copy_range};
@@ -67,7 +66,7 @@ pub(crate) enum Found {
     Damage(&'static str),
 }
 
-/// A file of records with what is needed to read them.
+/// A file of records, with the parameters for reading them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordFile<'a> {
     pub(crate) file: &'a dyn DiskFile,
@@ -133,8 +132,8 @@ pub(crate) fn decode_key(salt: u64, payload: &[u8]) -> Option<B256> {
     (bytes == encode_key(salt, &key)).then_some(key)
 }
 
-/// Verifies that `bytes` are the whole record at `position`. Returns its frame and its payload, or
-/// what is wrong.
+/// Verifies that `bytes` are the whole record at `position`. Returns its frame and its payload, or a description of the
+/// fault.
 pub(crate) fn verify_record(
     bytes: &[u8],
     salt: u64,

@@ -295,7 +295,8 @@ fn a_failed_write_or_sync_then_a_restart_then_a_power_loss_cost_nothing_acknowle
             }
             let _ = engine.work(&mut random, life, &mut acknowledged);
             drop(engine);
-            // The process restarts with what the page cache holds, and only then the power fails.
+            // The process restarts with the content of the page cache, and only then the power
+            // fails.
             disk.inject(Fault::FailedSync, part, 0);
             disk.inject(Fault::FailedWrite, part, 0);
             let opened = Engine::open(&disk);

@@ -146,7 +146,7 @@ impl Bridge {
     }
 }
 
-/// The state between two blocks as far as it is known, and the parent's state collected so far.
+/// The known state between two blocks, and the parent's state collected so far.
 #[derive(Default)]
 struct Known {
     accounts: BTreeMap<Address, KnownAccount>,

@@ -112,8 +112,9 @@ pub fn say(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
-/// Unpacks into a folder of its own and gives it its name at the end, so that a folder of that
-/// name is whole whoever else unpacks. The name has the pack's size: another pack, another folder.
+/// Unpacks into a folder of its own and gives it its name at the end, so that a folder of that name
+/// is whole even if others unpack as well. The name has the pack's size: another pack, another
+/// folder.
 fn unpack(pack: &Path, cache: &Path) -> io::Result<PathBuf> {
     let name = pack.file_name().unwrap_or_default().to_string_lossy();
     let name = format!(
@@ -174,7 +175,7 @@ pub enum Verdict {
 
 /// One case of a suite.
 pub trait Case: Sync {
-    /// What the case is called.
+    /// Name of the case.
     fn name(&self) -> String;
     /// Runs it.
     fn run(&self) -> Verdict;
@@ -182,9 +183,9 @@ pub trait Case: Sync {
 
 /// A suite: files with cases.
 pub trait Suite: Sync {
-    /// What a file holds.
+    /// Cases of a file.
     type Case: Case;
-    /// What the suite is called, its backend included.
+    /// Name of the suite, its backend included.
     fn name(&self) -> String;
     /// The files.
     fn files(&self) -> Vec<PathBuf>;

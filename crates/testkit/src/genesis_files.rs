@@ -1,6 +1,5 @@
-//! Genesis files of public chains: the engine loads them, from the file and from what alloy has read of
-//! it, the hashes and state roots are compared with the known ones, and the new database is checked
-//! and opened again.
+//! Genesis files of public chains: the engine loads them, from the file and from alloy's form of it, the hashes and
+//! state roots are compared with the known ones, and the new database is checked and opened again.
 
 use crate::{Case, Pack, Suite, Verdict, json_files};
 use alloy_primitives::{B256, b256};
@@ -157,7 +156,7 @@ impl GenesisFile {
     }
 }
 
-/// Makes a database of what alloy reads of a genesis file.
+/// Makes a database of alloy's form of a genesis file.
 fn in_memory(json: &Value) -> Result<Result<Chain, String>, String> {
     let genesis = serde_json::from_value::<alloy_genesis::Genesis>(json.clone());
     let genesis = genesis.map_err(|error| format!("not read by alloy: {error}"))?;

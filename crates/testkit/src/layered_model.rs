@@ -26,7 +26,7 @@ pub fn wiped_by(changes: &Changes) -> Vec<B256> {
     wiped.map(|change| change.path).collect()
 }
 
-/// What the blocks of an interval did to an account.
+/// Changes of an account by the blocks of an interval.
 #[derive(Clone, Default)]
 struct Leaf {
     /// `None` if the fields are kept, `Some(None)` if the account is deleted.

@@ -143,8 +143,8 @@ pub fn commit(db: &Db, changes: Vec<AccountDiff>, codes: Vec<(B256, Bytes)>) -> 
     root
 }
 
-/// Waits until the threads of a dropped database have let go of it. Returns at once if the disk fails,
-/// as one does that has lost power: nobody can lock it any more.
+/// Waits until the threads of a dropped database have released its lock. Returns at once if the disk fails, as one does
+/// that has lost power: it can't be locked any more.
 pub fn wait_until_closed(disk: &dyn Disk) {
     while let Err(StoreError::InUse { .. }) = lock_data_dir(disk) {
         thread::sleep(Duration::from_millis(1));

@@ -1,6 +1,5 @@
-//! Scouting of a block's transactions on fibers, on a state in memory: whatever they run, precompiled
-//! contracts and deep calls included, must fit onto a fiber's stack, whose overflow would end the
-//! process.
+//! Scouting of a block's transactions on fibers, on a state in memory: all of their code, precompiled contracts and
+//! deep calls included, must fit onto a fiber's stack, whose overflow would end the process.
 
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};

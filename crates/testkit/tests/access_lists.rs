@@ -1,4 +1,4 @@
-//! Blocks that come to a database with access lists, true and false.
+//! Blocks with access lists, true and false.
 
 use alloy_primitives::{B256, keccak256};
 use alloy_rlp::Encodable;

@@ -1,5 +1,5 @@
-//! Proofs in the types of those who ask for them: alloy's response of eth_getProof, and pages of accounts
-//! and slots, of the head and of old blocks, verified without the database.
+//! Proofs in the types of their clients: alloy's response of eth_getProof, and pages of accounts and slots, of the head
+//! and of old blocks, verified without the database.
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use alloy_trie::{Nibbles, TrieAccount, proof::verify_proof};
@@ -160,7 +160,7 @@ fn pages_prove_all_accounts_and_slots_of_any_block() {
             next = page.next;
         }
         assert_eq!(slots, recent.slots(&keccak256(TOKEN)).unwrap());
-        // A page of another state is not believed.
+        // A page of another state is rejected.
         let other = chain.block((number + 1) % BLOCKS).unwrap().header;
         let proof = recent.prove_accounts(B256::ZERO, limit).unwrap();
         let error = proof.verify_accounts(other.state_root, B256::ZERO);

@@ -32,7 +32,7 @@ const fn params(seed: u64, faults: RoundFaults) -> ConcurrentParams {
     }
 }
 
-/// Lets panics that were asked for say nothing.
+/// Silences injected panics.
 fn quiet_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -27,8 +27,8 @@ fn database_of(options: Options) -> (Db, FaultyDisk) {
     (db, disk)
 }
 
-/// What `work` added to the counters. All reads of the disk are pages, parts of the index and
-/// entries of the block index.
+/// Counts added by `work`. All reads of the disk are pages, parts of the index and entries of the
+/// block index.
 fn counted(db: &Db, work: impl FnOnce()) -> CounterValues {
     let reads = |counters: &CounterValues| {
         counters.page_reads() + counters.index_reads + counters.block_index_reads
@@ -111,7 +111,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     });
     assert_eq!((again.value_cache_hits, again.page_reads_value), (300, 0));
 
-    // What a block changes is read through the trie, which needs nothing more for its values.
+    // A block's changed leaves are read through the trie; their values need no further reads.
     let fresh: Vec<_> = (0..50).map(|index| path(index * 11 + 50_003)).collect();
     let put = |key: &B256| change(*key, AccountUpdate::Put(account(9)));
     let block = counted(&db, || {
@@ -128,7 +128,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     let above = counted(&db, || drop(seen.accounts(&fresh).unwrap()));
     assert_eq!((above.overlay_hits, above.page_cache_hits), (50, 0));
 
-    // The nodes of what a session has read are at hand.
+    // The nodes of keys that a session has read are in memory.
     let read: Vec<_> = (0..50).map(|index| path(index * 13 + 20_001)).collect();
     let session = db.view().unwrap().session();
     session.accounts(&read).unwrap();
@@ -309,7 +309,7 @@ fn a_merge_under_way_tells_how_far_it_is() {
     let merging = after.merging.expect("a merge that is not done");
     assert_eq!((merging.parts_done, merging.parts), (256, 256));
     assert!(before.merging.is_none());
-    // What waited is being merged, and nothing waits after it.
+    // The waiting changes are being merged, and none wait after them.
     let waited = before.overlay_bytes + before.delta_bytes;
     assert!(
         merging.bytes > waited / 2 && merging.bytes < waited * 2,

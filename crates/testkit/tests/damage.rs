@@ -1,4 +1,4 @@
-//! Every file of a database, damaged in every way: what opens, and what a repair brings back.
+//! Every file of a database, damaged in every way: results of opening it and of a repair.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
@@ -159,7 +159,7 @@ fn story() -> Story {
     }
 }
 
-/// What kind of file it is, as the manual calls it. From the last log file but one on the newest
+/// The manual's name for the kind of a file. From the last log file but one on the newest
 /// checkpoint is replayed.
 fn kind_of(name: &str, disk: &FaultyDisk) -> &'static str {
     let is_newest = |prefix: &str, count: usize| {
@@ -198,7 +198,7 @@ fn replace(disk: &FaultyDisk, name: &str, bytes: &[u8]) {
 /// All that is done to one file.
 fn damages<'a>(story: &'a Story, name: &'a str, flips: usize) -> Vec<Damage<'a>> {
     let bytes = story.disk.contents(name).unwrap();
-    // What a log file is extended by is nobody's.
+    // The extension of a log file is unused.
     let written = bytes
         .iter()
         .rposition(|byte| *byte != 0)
@@ -235,7 +235,7 @@ fn damages<'a>(story: &'a Story, name: &'a str, flips: usize) -> Vec<Damage<'a>>
         .filter_map(|disk| disk.contents(name))
         .collect();
     for dir in ["checkpoint-", "segments/"] {
-        // What another file of its kind holds, under its name.
+        // Content of another file of its kind, under its name.
         if name.starts_with(dir) {
             let mut files = story.disk.files().into_iter();
             let other = files.rfind(|other| other.starts_with(dir) && **other < *name);
@@ -253,7 +253,7 @@ fn damages<'a>(story: &'a Story, name: &'a str, flips: usize) -> Vec<Damage<'a>>
     damages
 }
 
-/// The rows of the manual's table: what may come of a damage, on opening and after a repair.
+/// The rows of the manual's table: possible results of a damage, on opening and after a repair.
 fn manual() -> BTreeMap<(String, String), (Vec<String>, Vec<String>)> {
     let manual = include_str!("../../../docs/OPERATIONS.md");
     let list = |cell: &str| cell.split(", ").map(str::to_owned).collect::<Vec<_>>();
@@ -271,7 +271,7 @@ fn manual() -> BTreeMap<(String, String), (Vec<String>, Vec<String>)> {
     rows.collect()
 }
 
-/// What opening the disk does.
+/// Result of opening the disk.
 fn opening(disk: &FaultyDisk, story: &Story, name: &str, what: &str) -> &'static str {
     match open(disk) {
         Ok((db, _)) if db.head().number < BLOCKS => "below",
@@ -374,7 +374,7 @@ fn repaired(disk: &FaultyDisk, story: &Story, what: &str) -> &'static str {
     }
 }
 
-/// What happened, by kind of file and of damage.
+/// Results by kind of file and of damage.
 type Seen = BTreeMap<(String, String), BTreeMap<&'static str, u64>>;
 
 #[test]

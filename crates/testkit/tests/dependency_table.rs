@@ -62,7 +62,7 @@ fn used(manifest: &str) -> BTreeSet<String> {
     uses
 }
 
-/// What the manifests say, by the name of each crate without `cambium-`.
+/// Dependencies in the manifests, by the name of each crate without `cambium-`.
 fn declared(crates: &Path) -> Table {
     let folders = fs::read_dir(crates)
         .expect("the crates")
@@ -80,7 +80,7 @@ fn declared(crates: &Path) -> Table {
         .collect()
 }
 
-/// What a row has and the manifest has not, and the reverse, crate by crate.
+/// Dependencies in a row but not in the manifest, and the reverse, crate by crate.
 fn differences(documented: &Table, declared: &Table) -> Vec<String> {
     let mut differences = Vec::new();
     for (name, uses) in declared {

@@ -1,14 +1,13 @@
-//! Blocks on a state of constant size for as long as one likes: an hour in the long form, or
-//! `CAMBIUM_ENDURANCE_SECONDS`. Whatever is not the history of the chain must stay as large as it
-//! was: files, descriptors, threads, memory.
+//! Blocks on a state of constant size for a chosen time: an hour in the long form, or `CAMBIUM_ENDURANCE_SECONDS`.
+//! Everything but the history of the chain must stay as large as it was: files, descriptors, threads, memory.
 //!
 //! Blocks overwrite, remove and create accounts and slots at equal rates, on the system's own file
 //! system, with files so small that they are begun, cleaned and removed thousands of times. All the
 //! while a view is held for a stretch and then renewed, old views are made and dropped, accounts
 //! are proved, and blocks are unwound. Values, proofs and roots are compared with a model.
 //!
-//! What is sampled must not grow from the middle third to the last third; the first is for caches to
-//! fill. The block log and its index grow with blocks, at a constant rate.
+//! Sampled figures must not grow from the middle third to the last third; the first is for caches to fill. The block
+//! log and its index grow with blocks, at a constant rate.
 
 mod samples;
 mod steady_world;
@@ -118,7 +117,7 @@ fn open(dir: &Path) -> Db {
     }
 }
 
-/// What was done, and how often.
+/// Number of operations of each kind.
 #[derive(Default)]
 struct Done {
     blocks: u64,

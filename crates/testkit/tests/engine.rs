@@ -62,7 +62,7 @@ const LAYERED_ENTRIES: Suite = Suite {
     accounts: 400,
 };
 
-/// What was done, and how often.
+/// Number of operations by name.
 type Done = BTreeMap<&'static str, u64>;
 
 const FAILURES: FaultKinds = FaultKinds {

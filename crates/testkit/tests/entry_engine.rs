@@ -1,4 +1,4 @@
-//! Databases of entries, the leaves of a key-value database: what they have besides the cases of
+//! Databases of entries, the leaves of a key-value database: the cases that are not in
 //! `tests/engine.rs`.
 
 use alloy_primitives::{B256, Bytes, keccak256};

@@ -15,7 +15,7 @@ const CHUNK: usize = 1200;
 /// Old heights that are looked at.
 const HEIGHTS: usize = 200;
 
-/// Wei that a block's miner and its uncles' miners get, before Byzantium.
+/// Rewards in wei of a block's miner and its ommers' miners, before Byzantium.
 fn rewards(block: &Block) -> Vec<(Address, U256)> {
     let reward = U256::from(5_000_000_000_000_000_000_u64);
     let uncles = &block.body.ommers;

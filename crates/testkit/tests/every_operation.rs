@@ -41,7 +41,7 @@ fn code(number: u64) -> (B256, Bytes) {
     (keccak256(code), Bytes::copy_from_slice(&code))
 }
 
-/// What is done, one after the other.
+/// Operations, one after the other.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Commits block `.0` on the head.
@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
             .map(|meta| meta.state_root)
     }
 
-    /// Opens the database, once a merge that may be under way has let go of it.
+    /// Opens the database, once a merge that may be under way has released its lock.
     fn open(&mut self) -> Result<Db, StateError> {
         if let Some(db) = &self.db {
             return Ok(db.clone());
@@ -334,7 +334,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What must be true after a failure, with a disk that works.
+    /// Checks the invariants after a failure, with a disk that works.
     fn look(&mut self, what: &str) {
         self.db = None;
         let db = self
@@ -386,7 +386,8 @@ fn run(story: &Story, kind: Kind, at: u64) -> bool {
     let done = loop {
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
             Ok(done) => break done,
-            // Whoever catches it goes on with the engine, which is sound, or says that it is not.
+            // The caller that catches it can continue with the engine, which is sound, or reports
+            // that it is not.
             Err(_) => panicked = true,
         }
     };
@@ -415,7 +416,7 @@ fn run(story: &Story, kind: Kind, at: u64) -> bool {
     failed || is_off || panicked
 }
 
-/// Lets panics that were asked for say nothing.
+/// Silences injected panics.
 fn quiet_panics() {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,6 +1,6 @@
-//! Checks that whoever has the crate `cambium` can name every type that its functions take or return:
-//! from the names that the facade exports, at its root or in a module, public signatures are followed (functions, methods,
-//! fields, variants, traits, aliases), and each type in them must be exported as well, or its crate, if it is not one of ours.
+//! Checks that a user of the crate `cambium` can name every type that its functions take or return: from the names that
+//! the facade exports, at its root or in a module, public signatures are followed (functions, methods, fields,
+//! variants, traits, aliases), and each type in them must be exported as well, or its crate, if it is not one of ours.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +43,7 @@ type Name = (String, String);
 /// The names that a file imports, with the paths that they stand for.
 type Imports = BTreeMap<String, Vec<String>>;
 
-/// What a public item mentions: paths as they are written, resolved by the imports of its file.
+/// Paths in a public item as they are written, resolved by the imports of its file.
 #[derive(Debug, Default)]
 struct Mentions(Vec<Vec<String>>);
 
@@ -55,7 +55,7 @@ impl<'ast> Visit<'ast> for Mentions {
         visit::visit_path(self, path);
     }
 
-    /// Bodies are nobody's signature.
+    /// Bodies are not part of a signature.
     fn visit_block(&mut self, _: &'ast syn::Block) {}
     fn visit_expr(&mut self, _: &'ast syn::Expr) {}
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
@@ -214,7 +214,7 @@ impl Items {
         }
     }
 
-    /// The crate and name of what a path stands for in `at`, if one of our crates defines it.
+    /// The crate and name of the item that a path names in `at`, if one of our crates defines it.
     fn definition(&self, at: &str, path: &[String]) -> Option<Name> {
         let last = path.last()?;
         let first = path.first()?.as_str();
@@ -371,7 +371,7 @@ fn what_is_not_exported_is_found() {
     assert_eq!(found(&items), Vec::<String>::new());
 }
 
-/// Most names at the root, crates and modules aside: more are no longer read at a glance.
+/// Maximum number of names at the root, crates and modules aside.
 const ROOT_NAMES_MAX: usize = 50;
 
 #[test]

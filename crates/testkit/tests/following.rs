@@ -1,5 +1,5 @@
-//! Subscribers beside a writer, in threads and in another opening of the database; cursors from which the chain
-//! can't be followed. What each subscriber gets is compared with a model in `engine.rs`.
+//! Subscribers beside a writer, in threads and in another opening of the database; cursors from which the chain can't
+//! be followed. The events of each subscriber are compared with a model in `engine.rs`.
 
 use alloy_primitives::B256;
 use cambium_primitives::{AccountUpdate, BlockId, Changes};
@@ -176,7 +176,7 @@ fn subscribers_that_a_crash_ends_go_on_from_their_cursors_with_nothing_lost() {
     let mut disk = FaultyDisk::new(3);
     let db = database(&disk, tiny_options());
     let begun = (db.genesis(), Nonces::of(&db.view().unwrap()));
-    // What each of them stores with its cursor. The last one is often far behind.
+    // Data that each of them stores with its cursor. The last one is often far behind.
     let mut stored: [_; SUBSCRIBERS] = std::array::from_fn(|_| begun.clone());
     drop(db);
     let (mut events_seen, mut behind, mut aside) = (0u64, 0, 0);
@@ -354,7 +354,7 @@ fn a_commit_wakes_a_subscriber_and_does_not_wait_for_one() {
         assert_eq!(block.reverts, Changes::new(vec![put(path(1), 0)]));
     });
     assert!(start.elapsed() < LONG / 2);
-    // Nobody has taken anything from it.
+    // No event has been taken from it.
     write(&db, 1, 300);
     drop(idle);
 }
@@ -462,7 +462,7 @@ fn a_block_that_is_not_there_is_refused_with_what_to_do() {
             "{error}"
         );
     }
-    // A block that is sealed and not committed is announced to nobody.
+    // A block that is sealed and not committed is not announced.
     let changes = Changes::new(vec![put(path(1), 1000)]);
     let sealed = seal(db.view().unwrap(), b"sealed", changes, vec![]).unwrap();
     refused(&db, sealed.id());

@@ -12,7 +12,7 @@ use std::{
 
 /// Changed inputs of each target, at most.
 const MUTATIONS: u64 = 3000;
-/// What they may take for each target: opening a database a thousand times takes longer.
+/// Maximum time of each target: opening a database a thousand times takes longer.
 const TIME_MAX: Duration = Duration::from_millis(900);
 
 fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
@@ -82,7 +82,7 @@ fn seeds_and_random_changes_of_them_are_read_as_promised() {
     }
 }
 
-/// The folder may have more: what a search found and somebody wants to keep.
+/// The folder may also have inputs found by a search and kept by a person.
 #[test]
 fn the_seeds_are_those_that_are_made() {
     let _alone = ALONE.lock();

@@ -86,7 +86,7 @@ fn list(payload_length: usize, out: &mut Vec<u8>) {
     .encode(out);
 }
 
-/// What an import says of such blocks, and the most that it held meanwhile.
+/// The error of an import of such blocks, and the peak of its memory.
 fn refused(fork: Fork, name: &str, block: &[u8]) -> (ChainError, usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("chain.rlp.gz");

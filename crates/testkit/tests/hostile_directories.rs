@@ -1,5 +1,5 @@
-//! What a directory has beside its data: the manifest, the lock, and the files by which readers say that
-//! they are there. Whatever is wrong with them, a writer goes on, and an opening changes nothing else.
+//! Files of a directory beside its data: the manifest, the lock, and the files that announce readers. With any damage
+//! to them a writer goes on, and an opening changes nothing else.
 
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
@@ -227,7 +227,7 @@ fn whatever_stands_among_the_readers_stops_nobody() {
     }
 }
 
-/// What stands in the file of a reader that is there is nobody's concern: the lock counts.
+/// The content of a live reader's file is ignored: its lock counts.
 #[test]
 fn a_reader_whose_file_has_any_content_is_known_to_the_writer() {
     let dir = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn a_reader_whose_file_has_any_content_is_known_to_the_writer() {
     assert!(!file.exists());
 }
 
-/// The lock is the kernel's: what stands in its file, or in place of it, is at most a message.
+/// The lock is the kernel's: the content of its file, or a file in its place, is at most a message.
 #[test]
 fn a_lock_file_of_any_content_locks() {
     let contents: [&[u8]; 7] = [
@@ -286,7 +286,7 @@ fn a_lock_file_of_any_content_locks() {
             other => panic!("{content:02x?}: {other:?}"),
         };
         assert_eq!(in_use(), Some(std::process::id()));
-        // Whatever is written there while it is held, it is held.
+        // The lock stays held with any content of the file.
         fs::write(&file, content).unwrap();
         in_use();
         step(&writer, &mut Random::new(1));
@@ -388,7 +388,7 @@ fn a_manifest_with_any_byte_changed_is_told_and_repaired() {
     assert!(tried > 100 && readers > 1 && repaired > 20);
 }
 
-/// Who has the database open has read the manifest.
+/// A process with the database open has read the manifest.
 #[test]
 fn a_manifest_that_is_damaged_or_gone_stops_no_writer() {
     for damage in [
@@ -485,7 +485,7 @@ fn a_backup_of_a_database_with_any_byte_changed_is_as_good_or_none() {
             .rposition(|byte| *byte != 0)
             .map_or(0, |at| at + 1);
         let changed = byte_changes(&good[..written], count, 43);
-        // What a file is extended by stays behind it, but where it is cut.
+        // The extension of a file stays behind it, except where the file is cut.
         let rest = &good[written..];
         let changed = changed.map(|changed| {
             let is_cut = changed.change == ByteChange::Cut;
@@ -537,7 +537,7 @@ fn a_backup_of_a_database_with_any_byte_changed_is_as_good_or_none() {
                 (true, 0) => whole += 1,
                 _ => less += 1,
             }
-            // It is a database of its own, as far as it can be read.
+            // It is a database of its own where it can be read.
             if ours == 0 {
                 step(&copy, &mut Random::new(9));
                 copy.flush(0).unwrap();

@@ -1,5 +1,4 @@
-//! Files of blocks and of access lists with any byte changed: what is read of them, and where an import
-//! of them ends.
+//! Files of blocks and of access lists with any byte changed: their readable parts, and where an import of them ends.
 
 #![expect(unsafe_code, reason = "an allocator can't be written without")]
 
@@ -200,7 +199,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What comes out of a gzip file before it is found to be broken, and whether it is.
+/// Output of a gzip file before it is found to be broken, and whether it is.
 fn unpacked(bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     let ended = MultiGzDecoder::new(bytes).read_to_end(&mut out);
@@ -265,7 +264,7 @@ fn a_chain_file_with_any_byte_changed_is_read_as_far_as_it_goes() {
             if let Some(error) = &error {
                 broken += 1;
                 let message = brief(error, &path, &changed);
-                // What a broken packing still gives is its own affair.
+                // The output of a broken packing is unspecified.
                 let at = stop.filter(|_| is_whole && !is_era1);
                 let place = at.map(|at| format!("byte {at} ("));
                 assert!(

@@ -96,7 +96,7 @@ fn read(text: &[u8]) -> Result<Read, GenesisError> {
     Ok((genesis, accounts))
 }
 
-/// What was read, field by field.
+/// The fields that were read.
 fn said_by_reader((genesis, accounts): &Read) -> Said {
     let mut said = Said::new();
     let mut put = |name: &str, value: &dyn Display| {
@@ -189,7 +189,7 @@ fn config_said_by_reader(spec: &ChainSpec, put: &mut dyn FnMut(&str, &dyn Displa
     }
 }
 
-/// What becomes of files.
+/// Outcomes of reading files.
 struct Trial {
     good: Said,
     hash: B256,
@@ -374,7 +374,7 @@ fn make(text: &[u8], read: &Read, good: B256, case: &dyn Display, counts: &mut C
     assert!(recovery.notes.is_empty(), "{case}: {recovery:?}");
 }
 
-/// Whether an empty block can follow, whatever its header must be for that.
+/// Whether an empty block can follow, with any header that this needs.
 fn takes_a_child(chain: &Chain, case: &dyn Display) -> bool {
     let parent = chain.block(chain.db().genesis().number).unwrap().header;
     let mut block = Block::default();
@@ -433,7 +433,7 @@ fn a_genesis_with_any_value_changed_says_what_it_says_or_is_refused() {
 
 /// An error is placed at what is wrong, and names the field.
 fn assert_place(changed: &ChangedJson, error: &str) {
-    // What does not fit together is known at the end of the object.
+    // Contradictions between fields are found at the end of the object.
     let is_of_all = [
         "comes before",
         "not an object of target",
@@ -452,7 +452,7 @@ fn assert_place(changed: &ChangedJson, error: &str) {
     let is_named = error
         .to_ascii_lowercase()
         .contains(&name.to_ascii_lowercase());
-    // An address and a slot are named in their one form. What is no JSON at all has only a place.
+    // An address and a slot are named in their one form. Text that is not JSON at all has only a place.
     let is_key = changed.place.contains("alloc");
     let is_syntax = changed.replaced.is_some()
         && serde_json::from_str::<serde_json::Value>(&changed.text).is_err();

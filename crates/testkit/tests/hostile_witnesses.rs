@@ -95,7 +95,7 @@ impl Honest {
         (format!("{:#}", self.witness.to_json(form)), block)
     }
 
-    /// What becomes of a text: an error, or a witness, which is looked at in all ways.
+    /// Reads a text: an error, or a witness, which is examined in all ways.
     fn try_text(
         &self,
         text: &[u8],
@@ -104,7 +104,7 @@ impl Honest {
         counts: &mut Counts,
     ) -> Option<String> {
         counts.tried += 1;
-        // Bytes that are no text are refused before.
+        // Bytes that are not text are rejected before.
         let text = std::str::from_utf8(text).ok()?;
         let given = block.clone();
         let (read, most) = most_during(|| BlockWitness::from_json(text, given));
@@ -229,7 +229,7 @@ impl Counts {
     }
 }
 
-/// An error's message, which is short whatever it is about.
+/// An error's message, which must be short.
 fn brief(error: &dyn Display, case: &dyn Display) -> String {
     let message = error.to_string();
     let begin: String = message.chars().take(MESSAGE_BYTES_MAX).collect();
@@ -412,7 +412,7 @@ const CLAIMS: [&[u8]; 5] = [
     &[0xf9, 0x02, 0x11, 0xfb, 0x3b, 0x9a, 0xca, 0x00, 0xc0],
 ];
 
-/// What stands in the lists, changed in the bytes themselves.
+/// Bytes of the lists, changed one by one.
 #[test]
 fn a_witness_with_any_byte_of_its_parts_changed_holds_for_no_other_block() {
     let _alone = ALONE.lock();
@@ -469,8 +469,8 @@ fn a_witness_with_any_byte_of_its_parts_changed_holds_for_no_other_block() {
 
 type Part = fn(&mut BlockWitness, usize) -> &mut Bytes;
 
-/// A parent of which any byte is another, and a block that names it: who does not know the parent is
-/// told which one it is.
+/// A parent of which any byte is another, and a block that names it: a verifier that does not know the parent gets its
+/// hash.
 #[test]
 fn a_block_on_a_parent_that_never_was_holds_for_that_parent_alone() {
     let _alone = ALONE.lock();
@@ -535,8 +535,8 @@ fn a_block_on_a_parent_that_never_was_holds_for_that_parent_alone() {
     assert!(held > 0);
 }
 
-/// The same block on another parent, which the witness brings along: its header claims what it must to
-/// hold, as far as that can be.
+/// The same block on another parent, which the witness has: the parent's header has the fields that the block needs to
+/// be valid, where that is possible.
 fn on_parent(
     honest: &Honest,
     mut made: BlockWitness,

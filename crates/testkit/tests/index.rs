@@ -1,5 +1,5 @@
-//! An index that is larger than its memory: what it gives is what one in memory gives, with one
-//! more read of the disk.
+//! An index that is larger than its memory: it returns the same as one in memory, with one more
+//! read of the disk.
 
 use alloy_primitives::{B256, U256, b256, keccak256};
 use cambium_primitives::{Account, AccountDiff};
@@ -17,7 +17,7 @@ fn slot(index: u64) -> (B256, B256) {
     (path(0), keccak256(index.to_be_bytes()))
 }
 
-/// With so much memory for the index. That for pages holds few of them.
+/// Options with `index_bytes_max` bytes for the index. The page cache holds few pages.
 fn options(index_bytes_max: u64) -> Options {
     Options {
         memory_bytes: 1 << 20,
@@ -52,7 +52,7 @@ fn commit(db: &Db, changes: Vec<AccountDiff>) -> B256 {
     plain::commit(db, changes, vec![])
 }
 
-/// Accounts and slots, and the root of what proves them, with some that are not there.
+/// Accounts and slots, and the root of their proofs, some of them absent.
 fn read(view: &View) -> (Vec<Option<Account>>, Vec<U256>, B256) {
     let accounts: Vec<_> = (0..ACCOUNTS + 1000).step_by(37).map(path).collect();
     let slots: Vec<_> = (0..SLOTS + 1000).step_by(91).map(slot).collect();
@@ -131,9 +131,9 @@ fn reads_proofs_merges_and_checks_agree_with_an_index_in_memory() {
         assert!(got.index_bytes_on_disk > 100_000);
         assert_sound(&on_disk);
     }
-    // The checkpoint of this view is gone; its file is read as long as the view is there.
+    // The checkpoint of this view was removed; its file is read while the view exists.
     assert_eq!(read(&first), before);
-    // What takes back the wiping of a storage needs all of its slots.
+    // The reverts of wiping a storage need all of its slots.
     let gone = remove(path(0));
     let full = read(&on_disk.view().unwrap());
     let roots = [&on_disk, &in_memory].map(|db| commit(db, vec![gone.clone()]));

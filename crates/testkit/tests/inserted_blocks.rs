@@ -96,7 +96,7 @@ fn insert_all(chain: &Chain, blocks: &[Block]) {
     }
 }
 
-/// What the beneficiary of a branch has at its last block.
+/// Whether the beneficiary of a branch has a balance at `at`.
 fn balance(chain: &Chain, at: BlockId, name: u8) -> bool {
     let view = chain.db().view_of(at).unwrap();
     let path = alloy_primitives::keccak256(Address::repeat_byte(name));
@@ -182,7 +182,7 @@ fn heads_are_chosen_and_finalized_blocks_free_other_branches() {
         Some(id(&c[1])),
         "the safe block was on the other branch"
     );
-    // Nothing undoes the finalized block.
+    // The finalized block can't be undone.
     let refused = chain.set_canonical(hash(&a[last]), None, None).unwrap_err();
     let is_unknown = matches!(refused, ChainError::State(StateError::UnknownBlock(_)));
     assert!(is_unknown, "{refused}");
@@ -228,7 +228,7 @@ fn a_block_on_an_ancestor_of_the_finalized_block_is_refused() {
     );
     assert!(is_refused, "{refused}");
     assert_eq!(chain.db().head(), id(&a[3]));
-    // Whoever means it moves the head there first.
+    // An explicit unwind moves the head there first.
     chain.db().unwind(0).unwrap();
     assert_eq!(chain.db().finality().finalized, None);
     chain.insert(rlp(&b[0]), None).unwrap();
@@ -249,7 +249,7 @@ fn an_invalid_block_is_refused_and_leaves_nothing() {
         panic!("{refused}");
     };
     assert!(matches!(**fault, BlockFault::UnknownParent(_)), "{refused}");
-    // A head that nobody has inserted.
+    // A head that was never inserted.
     let refused = chain
         .set_canonical(hash(&blocks[1]), None, None)
         .unwrap_err();
@@ -317,7 +317,7 @@ fn an_import_of_known_blocks_does_not_undo_the_finalized_block() {
     };
     let _ = import(&chain, &b);
     check(&chain);
-    // Once no page is of the other branch, nothing of it is left, in whatever way the database is opened.
+    // Once no page is of the other branch, nothing of it is left, after any way of opening the database.
     chain.db().flush(0).unwrap();
     assert!(chain.db().side_branches().unwrap().is_empty());
     assert!(!chain.has(id(&b[5])).unwrap());

@@ -1,4 +1,4 @@
-//! Old blocks leave the log: what is kept, what is said of the rest, and what it comes to on the disk.
+//! Old blocks leave the log: the kept blocks, the errors for the others, and the size on disk.
 
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
@@ -32,7 +32,7 @@ fn options(keep_blocks: Option<u64>) -> Options {
     }
 }
 
-/// Of which so many more blocks stay.
+/// Options with this many spare blocks.
 fn sparing(keep_blocks: Option<u64>, log_spare_blocks: u64) -> Options {
     let options = options(keep_blocks);
     Options {
@@ -127,12 +127,12 @@ fn what_is_promised_is_kept_and_what_is_older_is_refused_by_name() {
         told.contains(&format!("blocks before block {kept_from}")),
         "{told}"
     );
-    // What is between is there or refused, and nothing else.
+    // Each block between is there or rejected.
     let there = (1..=400).filter(|number| is_kept(&nonce_at(&db, *number)));
     let there: Vec<_> = there.collect();
     assert_eq!(there, (there[0]..=400).collect::<Vec<_>>());
     assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
-    // Going back as far as is promised, and on from there.
+    // Back to the promised block, and on from there.
     db.unwind(kept_from).unwrap();
     nonce_at(&db, kept_from).unwrap();
     assert_eq!(db.stats().unwrap().kept_from, kept_from);
@@ -149,7 +149,7 @@ fn what_is_promised_is_kept_and_what_is_older_is_refused_by_name() {
     oldest(db.block(1));
 }
 
-/// A block can't be built upon whose way back is gone: neither committed aside, nor as the head.
+/// A block without reverts down to it can't be built upon: neither committed aside, nor as the head.
 #[test]
 fn a_view_that_is_held_while_its_block_leaves_can_be_read_and_not_built_upon() {
     let (db, disk) = database_at(40, options(Some(KEEP)), 4);
@@ -259,7 +259,7 @@ fn blocks_that_were_kept_leave_once_fewer_are_to_be() {
     for number in kept_from..=400 {
         nonce_at(&db, number).unwrap();
     }
-    // None at all are few: what branches of the newest heights need stays.
+    // With none, the blocks that branches of the newest heights need stay.
     db.close().unwrap();
     let db = reopened(Some(0));
     advance(&db, 440);
@@ -270,7 +270,7 @@ fn blocks_that_were_kept_leave_once_fewer_are_to_be() {
     }
 }
 
-/// The block index is made again of what there is; what it had of older blocks stays where it can.
+/// The block index is rebuilt from the present records; its entries of older blocks stay where possible.
 #[test]
 fn a_block_index_is_made_again_without_the_old_blocks() {
     let (db, disk) = database_at(405, options(Some(KEEP)), 6);
@@ -390,7 +390,7 @@ fn readers_and_backups_go_by_what_is_kept() {
     let report = backup(&disk(0), &disk(1), options, &mut |_| {}).unwrap();
     assert_eq!(report.head, writer.head());
     advance(&writer, 400);
-    // What it wants has left meanwhile: it is told so, and catches up.
+    // The reader's files were removed meanwhile: it gets an error, and catches up.
     let gone = nonce_at(&reader, kept_from).unwrap_err();
     assert!(
         matches!(gone, StateError::Store(StoreError::ReaderBehind { .. })),
@@ -498,7 +498,7 @@ fn a_chain_that_begins_above_zero_opens_again() {
     }
 }
 
-/// What has left does not come back because more is to be spared.
+/// Removed blocks do not come back when more are spared.
 #[test]
 fn more_can_be_spared_than_before() {
     let disk = FaultyDisk::new(12);
@@ -602,7 +602,7 @@ fn a_backup_is_made_while_blocks_leave() {
     advance(&db, 300);
     let mut is_ahead = false;
     let report = backup(&from, &to, options(Some(KEEP)), &mut |_| {
-        // While the first segment is copied: five merges, and so many files leave.
+        // While the first segment is copied: five merges, which remove many files.
         if !is_ahead && to.list("segments").is_ok_and(|names| !names.is_empty()) {
             is_ahead = true;
             advance(&db, 350);
@@ -617,7 +617,7 @@ fn a_backup_is_made_while_blocks_leave() {
     assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
 }
 
-/// What an opening has made again is there at the next one, whether or not anything was merged.
+/// An index rebuilt by an opening is there at the next one, with or without a merge.
 #[test]
 fn a_remade_index_is_made_once() {
     for keep in [None, Some(KEEP)] {

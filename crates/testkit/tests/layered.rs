@@ -1,6 +1,5 @@
-//! The `layered` commitment in the engine: nodes of different memory and speed, what a root reads and
-//! waits for, wipes in each of three tries, and what the commitment refuses. `tests/engine.rs` has the
-//! cases that it shares with other commitments.
+//! The `layered` commitment in the engine: nodes of different memory and speed, the reads and waits of a root, wipes in
+//! each of three tries, and the rejected calls. `tests/engine.rs` has the cases that it shares with other commitments.
 
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
@@ -84,7 +83,7 @@ fn nodes_of_different_memory_and_speed_have_equal_roots_at_every_height() {
     }
 }
 
-/// Blocks that replay has left are merged by whoever needs a root below them, which may be the job that
+/// Blocks that replay has left are merged by the first thread that needs a root below them, possibly the job that
 /// computes the root of a snapshot.
 #[test]
 fn a_database_is_closed_once_a_merge_that_a_job_has_begun_has_ended() {
@@ -117,7 +116,7 @@ fn a_root_reads_nothing_from_the_device() {
     for nonce in 1..40u64 {
         let changes = Changes::new(random_puts(&mut random, 100, 5_000, nonce));
         let session = db.view().unwrap().session();
-        // What the block overwrites was read when it was executed.
+        // Execution has read the keys that the block overwrites.
         let paths: Vec<_> = changes
             .accounts()
             .iter()

@@ -73,7 +73,7 @@ fn genesis() -> Vec<AccountDiff> {
     accounts.collect()
 }
 
-/// Tells the other process something. What has been written stays in the pipe after a kill.
+/// Sends a message to the other process. Written messages stay in the pipe after a kill.
 fn tell(what: &str, number: u64, name: u64) {
     let mut out = std::io::stdout().lock();
     let told = writeln!(out, "@ {what} {number} {name}").and_then(|()| out.flush());
@@ -136,12 +136,12 @@ fn the_process_that_is_killed() {
     }
 }
 
-/// What the other process said when it was killed.
+/// Messages of the other process before it was killed.
 #[derive(Default)]
 struct Told {
     /// Names of the blocks up to the acknowledged head.
     chain: Vec<u64>,
-    /// What it was doing, the block that it leads to, and the name of that block.
+    /// Its operation, the block that it leads to, and the name of that block.
     doing: Option<(String, u64, u64)>,
 }
 

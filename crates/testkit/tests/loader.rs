@@ -20,7 +20,7 @@ fn options(memory_bytes: u64) -> Options {
     }
 }
 
-/// What a loader is given, in its order.
+/// Input of a loader, in its order.
 #[derive(Clone)]
 enum Given {
     Account(B256, Account, Vec<(B256, U256)>),

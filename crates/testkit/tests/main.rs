@@ -1,5 +1,5 @@
-//! What the whole engine and the chain promise, against reference models and public fixtures. Suites that measure a process,
-//! or end one, stay programs of their own.
+//! Promises of the whole engine and the chain, against reference models and public fixtures. Suites that measure a
+//! process, or end one, stay programs of their own.
 
 mod interleaving;
 mod small_database;

@@ -1,5 +1,4 @@
-//! What whole passes over a database take of memory: allocations are counted, in a process of their
-//! own.
+//! Memory of whole passes over a database: allocations are counted, in a process of their own.
 
 #![expect(unsafe_code, reason = "an allocator can't be written without")]
 

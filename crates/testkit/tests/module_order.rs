@@ -4,7 +4,7 @@
 //!
 //! The arrows come from the sources: `use` trees, and paths in code and in macros. A name that a
 //! module only imports or re-exports counts where it is defined. Two things are left out: methods,
-//! which would need types, and code that only tests have, which may use whatever it likes.
+//! which would need types, and code that only tests have, which may use any module.
 
 use proc_macro2::{TokenStream, TokenTree};
 use std::{
@@ -585,7 +585,7 @@ fn names_count_where_they_are_defined() {
     );
     let one = ("a/one.rs", "pub struct A;");
     let b = ("b.rs", "use crate::{A, renamed};\npub struct B(A);");
-    // What the parent re-exports or imports from an earlier sibling is that sibling's.
+    // A name that the parent re-exports or imports from an earlier sibling is that sibling's.
     let two = (
         "a/two.rs",
         "use super::A;\nuse crate::a::one;\nuse std::fmt;\npub struct Two(A);",

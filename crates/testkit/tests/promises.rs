@@ -1,5 +1,5 @@
-//! What was broken once, each by itself, with files so small that all that happens to files happens
-//! often: see also `damage.rs`, `rebuild.rs`, `every_operation.rs` and the engine's random runs.
+//! Promises that were once broken, each by itself, with files so small that all that happens to files happens often:
+//! see also `damage.rs`, `rebuild.rs`, `every_operation.rs` and the engine's random runs.
 
 use crate::small_database::{
     ACCOUNTS, check, commit_and_merge, database, database_of, open, some_changes,
@@ -152,7 +152,7 @@ fn a_rotten_page_that_nobody_reads_stops_nothing() {
     commit_and_merge(&db, &mut random);
     drop(db);
     wait_until_closed(&disk);
-    // A bit in every segment, so that whatever is cleaned has a bad page.
+    // A bit in every segment, so that each cleaned one has a bad page.
     for name in disk.files() {
         if name.starts_with("seg") && name.contains('/') {
             let len = disk.contents(&name).unwrap().len() as u64;
@@ -167,7 +167,7 @@ fn a_rotten_page_that_nobody_reads_stops_nothing() {
         .collect();
     drop(view);
     assert!(good.len() as u64 > ACCOUNTS / 2 && (good.len() as u64) < ACCOUNTS);
-    // What lies in one page with a good account is good; a neighbour that is joined may not be.
+    // Leaves in one page with a good account are good; a neighbour that is joined may not be.
     let mut seen = 0;
     let mut db = db;
     for round in 0..60 {
@@ -293,7 +293,7 @@ fn views_of_old_blocks_take_their_memory_along() {
     }
     let stats = db.stats().unwrap();
     assert_eq!((stats.restored_states, stats.pinned_bytes), (0, 0));
-    // All of them at once have a budget, and say so.
+    // Together they have a budget, and fail beyond it.
     let old = db.head().number - db.options().unfinalized_blocks as u64;
     let (mut views, mut refused) = (Vec::new(), None);
     for number in (0..old).chain((0..old).rev()) {
@@ -517,7 +517,7 @@ fn the_head_goes_back_any_way() {
         staged.unwrap().seal(child),
         Err(StateError::BlockExists(_))
     ));
-    // The names of what was taken back stay taken.
+    // The names of blocks taken back stay taken.
     assert!(matches!(
         sealed(&db, vec![], Bytes::new()),
         Err(StateError::BlockExists(_))

@@ -70,7 +70,7 @@ fn close(db: Db, disk: &FaultyDisk) {
     }
 }
 
-/// Flushes until told to stop, or the engine has stopped.
+/// Flushes until stopped, or until the engine has stopped.
 fn flush_beside(db: &Db) -> impl FnOnce() {
     let stop = Arc::new(AtomicBool::new(false));
     let (other, told) = (db.clone(), stop.clone());
@@ -180,8 +180,8 @@ fn the_head_goes_in_steps_below_what_was_safe_and_finalized_whatever_happens_on_
     assert!(cuts >= 40 && opened_below > 30, "{cuts}, {opened_below}");
 }
 
-/// `set_head` may undo a finalized block. What was below a merge when another branch was finalized can be gone back to, and
-/// a replay, which begins before that merge, has to find it as well.
+/// `set_head` may undo a finalized block. The head can go back to a block below a merge that was done while another
+/// branch was finalized, and a replay, which begins before that merge, has to find it as well.
 #[test]
 fn a_head_that_went_back_below_a_finalized_block_beside_a_merge_is_there_after_a_crash() {
     let (mut during, mut readers) = (0, 0);
@@ -252,7 +252,7 @@ fn unwinds_at_once_end_at_the_lowest() {
     for round in 0..400 {
         thread::scope(|scope| {
             scope.spawn(|| db.unwind(5).unwrap());
-            // If it comes later, there is no such block.
+            // If it runs second, the block does not exist.
             scope.spawn(|| db.unwind(12).map(drop).unwrap_or_default());
         });
         assert_eq!(db.head().number, 5, "round {round}");

@@ -64,7 +64,7 @@ fn commit_all_of_two_branches_leaves_the_head_with_its_own_ancestors() {
     db.commit_all(vec![a1, b1, a2]).unwrap();
     assert_eq!(db.head(), head);
     assert_eq!(db.block_id(1).unwrap(), Some(a1_id));
-    // What BLOCKHASH gives to the next block.
+    // The value of BLOCKHASH for the next block.
     let hash = db.view().unwrap().block_hash(1).unwrap();
     assert_eq!(hash, Some(a1_id.hash));
 }
@@ -109,7 +109,7 @@ fn a_stale_sealed_block_takes_nothing_of_another_away() {
     // Executed again, as after an error of the caller's.
     let a1_again = seal(db.view().unwrap(), "a1", 1);
     let a2_again = seal(a1_again.view().unwrap(), "a2", 2);
-    // What is left of the first attempt goes.
+    // The rest of the first attempt is dropped.
     drop(a2);
     a1_again.commit().unwrap();
     a2_again.commit().unwrap();
@@ -362,7 +362,7 @@ fn a_check_finds_no_damage_where_blocks_are_committed_meanwhile() {
                 && !done_once
             {
                 done_once = true;
-                // A block that somebody has executed on block 2 arrives.
+                // A block that was executed on block 2 elsewhere arrives.
                 commit(db.view_at(2).unwrap(), "b3", 77);
             }
         })
@@ -418,7 +418,7 @@ fn a_database_that_was_closed_can_be_opened_at_once() {
     }
 }
 
-/// "If it is open for writing already": by this process, what keeps it open is said.
+/// "If it is open for writing already": the error names the holder in this process.
 #[test]
 fn a_second_opening_in_one_process_says_what_keeps_the_first_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -436,7 +436,7 @@ fn a_second_opening_in_one_process_says_what_keeps_the_first_one() {
         .unwrap()
         .to_string();
     assert!(told.contains("there is no database in"), "{told}");
-    // Nothing is made where there is none.
+    // Opening creates nothing in an empty directory.
     let empty = Arc::new(StdDisk::new(dir.path()));
     assert!(Db::open(empty, Options::default()).is_err());
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);

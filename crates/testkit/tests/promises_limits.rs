@@ -160,7 +160,7 @@ fn a_read_that_fails_once_in_a_merge_does_not_stop_the_engine() {
                 while lock_data_dir(&disk).is_err() {
                     thread::sleep(Duration::from_millis(1));
                 }
-                // Nothing is in the caches.
+                // The caches are empty.
                 let (db, _) = Db::open(Arc::new(disk.clone()), options).unwrap();
                 disk.inject(fault, what, 1 + (after / 2) as u32);
                 let flushed = db.flush(0);
@@ -226,7 +226,7 @@ fn step(random: &mut Random, state: &mut BTreeMap<u64, (u64, Slots)>) -> Changes
     Changes::new(changes)
 }
 
-/// What leads from one state to the other, as an executor gives it: nothing that stays the same.
+/// Net changes from one state to the other, as an executor makes them, without unchanged values.
 fn net(from: &BTreeMap<u64, (u64, Slots)>, to: &BTreeMap<u64, (u64, Slots)>) -> Changes {
     let mut changes = Vec::new();
     for index in 1000..1004 {
@@ -558,7 +558,7 @@ fn a_load_onto_a_full_disk_can_be_made_again() {
     panic!("never enough");
 }
 
-/// "all within one memory budget": the way back from a wipe is in memory as well.
+/// "all within one memory budget": the reverts of a wipe are in memory as well.
 #[test]
 fn the_way_back_from_wipes_is_within_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();

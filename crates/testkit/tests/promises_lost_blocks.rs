@@ -1,4 +1,4 @@
-//! Promises about what a repair tells of blocks that are lost, each of which was once broken.
+//! Promises about a repair's report of lost blocks, each of which was once broken.
 
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{BlockId, Changes};
@@ -83,8 +83,8 @@ fn lost_before_the_replay(
     assert_eq!(report.missing, missing, "{report:?}");
 }
 
-/// "Whether blocks above the head may have been lost" is told of every block of the log that the
-/// device can't read: one may have the last records before a checkpoint, and the first after it.
+/// "Whether blocks above the head may have been lost" is reported for every unreadable device block
+/// of the log: one may have the last records before a checkpoint, and the first after it.
 #[test]
 fn blocks_lost_beside_damage_before_a_checkpoint_are_told() {
     let mut lost = 0;
@@ -113,7 +113,7 @@ fn blocks_lost_beside_damage_before_a_checkpoint_are_told() {
                 let is_lost = report.head != head;
                 assert!(!is_lost || report.lost_blocks, "{at}: {report:?}");
                 lost += usize::from(is_lost);
-                // What is before the head is as it was.
+                // Blocks before the head are unchanged.
                 let (db, _) = Db::open(damaged, tiny_options()).unwrap();
                 assert_eq!(db.head(), report.head, "{at}");
                 let again = db.check(&mut |_| {}).unwrap().damage;

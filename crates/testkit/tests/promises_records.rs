@@ -1,4 +1,4 @@
-//! The promise that no record of the log, whatever it has in it, keeps a database closed.
+//! The promise that no record of the log, with any content, keeps a database closed.
 
 use crate::small_database::{check, commit_and_merge, database, open, some_changes};
 use alloy_primitives::{B256, Bytes, U256};
@@ -33,7 +33,7 @@ fn record(
     out
 }
 
-/// Records that can't be on top of block `head`: what is wrong with each, its kind and its payload.
+/// Records that can't be on top of block `head`: the fault of each, its kind and its payload.
 fn bad_records(head: BlockId, parent: B256, root: B256) -> Vec<(&'static str, u8, Vec<u8>)> {
     let meta = |number, hash, parent, state_root| BlockMeta {
         id: BlockId::new(number, hash),
@@ -168,7 +168,7 @@ fn no_record_of_the_log_keeps_a_database_closed() {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let is_taken = db.head() != head;
         if is_taken {
-            // What a record can't tell by itself comes out at its root, or at its code.
+            // Faults that a record does not show by itself are found by its root, or its code.
             assert!(
                 [
                     "another root",

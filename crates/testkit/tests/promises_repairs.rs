@@ -134,7 +134,7 @@ fn contents(disk: &FaultyDisk) -> BTreeMap<String, Option<Vec<u8>>> {
         .collect()
 }
 
-/// The files that differ from what they were, by name.
+/// The files that have changed, by name.
 fn changed(disk: &FaultyDisk, before: &BTreeMap<String, Option<Vec<u8>>>) -> Vec<String> {
     let now = contents(disk);
     let names: BTreeSet<_> = now.keys().chain(before.keys()).cloned().collect();
@@ -186,8 +186,7 @@ fn each_passing_error_changes_nothing(disk: &FaultyDisk, options: Options, what:
                     "{what}: call {call}: as damage: {error}"
                 );
                 let mut changed = changed(&disk, &before);
-                // The last step, once all is read, may be done in part: what it does can be done
-                // again.
+                // The last step, once all is read, may be done in part, and can be repeated.
                 changed.retain(|name| !is_settled(name, what));
                 disk.clear_faults();
                 let again = Db::open(Arc::new(disk.clone()), options);
@@ -207,7 +206,7 @@ fn each_passing_error_changes_nothing(disk: &FaultyDisk, options: Options, what:
     );
 }
 
-/// What is set aside beside a damaged checkpoint, and what is cut off then.
+/// Whether a file is one that is set aside with a damaged checkpoint, or cut off then.
 fn is_settled(name: &str, what: &str) -> bool {
     what.contains("checkpoint")
         && (name.starts_with("checkpoint-") || name.starts_with("segments/"))
@@ -287,8 +286,8 @@ fn an_opening_that_lacks_codes_changes_nothing() {
     assert_eq!(changed(&disk, &before), Vec::<String>::new());
 }
 
-/// Blocks that the checkpoint has above its own, as when somebody commits beside a merge: their
-/// records are before the place from which it replays.
+/// Blocks that the checkpoint has above its own, as when blocks are committed beside a merge: their records are before
+/// the place from which it replays.
 fn kept() -> FaultyDisk {
     let (db, disk) = database();
     let mut random = Random::new(1);
@@ -306,8 +305,7 @@ fn kept() -> FaultyDisk {
 /// Damages a file at a place.
 type Damage = fn(&FaultyDisk, &str, u64, u64);
 
-/// whatever one file is damaged, it opens, or names the file and that
-/// repair helps, and opens after the repair.
+/// With any one file damaged, the database opens, or names the file and advises a repair, and opens after the repair.
 fn damage_each(
     disk: &FaultyDisk,
     head: u64,
@@ -384,7 +382,7 @@ fn one_damage(damaged: &FaultyDisk, head: u64, name: &str, what: &str) -> Result
                 return Err(format!("{what}: repaired to {}", done.head.number));
             }
             if done.head.number < head && done.is_whole() && !done.lost_blocks && done.is_sound() {
-                // What can't be told.
+                // The loss can't be detected.
                 let (db, _) = Db::open(arc.clone(), tiny_options()).map_err(|e| e.to_string())?;
                 drop(db);
             }
@@ -501,8 +499,7 @@ fn missing_where_blocks_are_above_the_checkpoint() {
     assert_none(&damage_each(&kept(), 20, &[("missing", missing)], 1));
 }
 
-/// A repair that loses power at any operation, or one of whose operations fails, and is run again,
-/// comes to where it would have come.
+/// A repair that loses power at any operation, or one of whose operations fails, and is run again, has the same result.
 fn interrupted(disk: &FaultyDisk, what: &str, power: bool) -> Vec<String> {
     let whole = disk.duplicate();
     let arc: Arc<dyn Disk> = Arc::new(whole.clone());
@@ -720,9 +717,8 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
     assert!(report.findings.iter().any(told), "{report:?}");
 }
 
-/// A trial of a repair says what the repair will say: of several damages the first, whatever the
-/// threads that read them come upon. And a damaged checkpoint is passed over, although its index is
-/// larger than the memory that it may take.
+/// A trial of a repair reports the same as the repair: of several damages the first, in any order of the threads that
+/// read them. And a damaged checkpoint is passed over, although its index is larger than the memory that it may take.
 #[test]
 fn of_several_damaged_shards_always_the_same_is_named() {
     let (db, disk) = database_of(5000, tiny_options());

@@ -1,4 +1,4 @@
-//! Whoever writes is faster than a reader that opens: between any two of its calls to the disk.
+//! A writer is faster than a reader that opens: it works between any two of the reader's calls to the disk.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{
@@ -37,17 +37,17 @@ struct BusyDisk {
     beside: Arc<Beside>,
 }
 
-/// What goes on beside a disk.
+/// Hook on the calls of a disk.
 struct Beside {
     calls: AtomicU64,
     others: Mutex<Others>,
 }
 
-/// What happens beside the disk.
+/// Work of other processes between two calls.
 struct Others {
     /// Before this call.
     at: u64,
-    /// So many times, each time twice as late.
+    /// Number of times, each time twice as late.
     times: u64,
     work: Box<dyn FnMut() + Send>,
 }
@@ -108,7 +108,7 @@ impl DiskFile for BusyFile {
 
     fn len(&self) -> Result<u64, DiskError> {
         let len = self.file.len();
-        // What was said is not so any more.
+        // The length may be outdated when it is returned.
         self.beside.call();
         len
     }
@@ -203,7 +203,7 @@ impl Disk for BusyDisk {
     }
 }
 
-/// Blocks and merges, so many that what there was before them may be removed.
+/// Enough blocks and merges that all earlier files may be removed.
 fn write(db: &Db, random: &mut Random) {
     for _ in 0..2 + random.below(5) {
         for _ in 0..2 {
@@ -363,7 +363,7 @@ fn a_backup_is_whole_while_the_chain_changes_its_branch() {
         // The block index may have been copied in the middle of a change: it is the log that counts.
         let is_of_index = |note: &String| note.starts_with("blocks.idx");
         assert!(recovery.notes.iter().all(is_of_index), "{recovery:?}");
-        // Each block is the parent of the next one, by all that is told of it.
+        // Each block is the parent of the next one, by every way of reading it.
         let mut expected = db.head();
         loop {
             let block = db.block(expected.number).unwrap().expect("a block");

@@ -226,7 +226,7 @@ fn the_head_may_move_while_blocks_are_read_ahead_for() {
             }
         });
         for _ in 0..20 {
-            // What was unwound is a stored branch, which becomes the head again.
+            // The unwound blocks are a stored branch, which becomes the head again.
             if let Err(error) = import(&chain, made.blocks(false)) {
                 let unknown = matches!(error, ChainError::State(StateError::UnknownBlock(_)));
                 assert!(unknown, "{error}");

@@ -1,4 +1,4 @@
-//! Reading a database that somebody else writes: in this process, and never by the same handles.
+//! Reading a database that another process writes: here in this process, and never by the same handles.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{Account, BlockId, Changes, Path};
@@ -74,7 +74,7 @@ fn proved(view: &View, account: &B256) -> Option<Account> {
     }
 }
 
-/// What the reader has is what the writer has.
+/// The reader has the same state as the writer.
 fn assert_same(reader: &Db, writer: &Db) {
     assert_eq!(reader.head(), writer.head());
     let (ours, theirs) = (reader.view().unwrap(), writer.view().unwrap());
@@ -218,7 +218,7 @@ fn a_reader_changes_nothing() {
     );
 }
 
-/// Space of what is removed is kept for a reader, and no longer than it is there, or allowed.
+/// Space of removed files is kept for a reader, while it exists and within the limit.
 #[test]
 fn readers_keep_what_they_read_up_to_a_limit() {
     on_each(|disk| {
@@ -308,7 +308,7 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
                     opened.fetch_add(1, Ordering::Relaxed);
                     for _ in 0..random.below(12) {
                         let view = reader.view().unwrap();
-                        // It is in the log before its writer has told.
+                        // It is in the log before its writer has recorded it.
                         let root = loop {
                             if let Some(root) = known.lock().unwrap().get(&view.block()) {
                                 break *root;
@@ -316,7 +316,7 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
                             thread::sleep(Duration::from_millis(1));
                         };
                         assert_eq!(view.state_root(), root);
-                        // The root is that of what is read.
+                        // The root is that of the values that are read.
                         let at = path(random.below(ACCOUNTS));
                         assert_eq!(proved(&view, &at), view.account(&at).unwrap());
                         let below = view.block().number.saturating_sub(random.below(30));
@@ -385,8 +385,8 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
     assert_eq!(not_kept.load(Ordering::Relaxed) > 0, keep_blocks.is_some());
 }
 
-/// Whatever call to the disk fails while it catches up, a reader is what it was, or at the newest
-/// block; and there when it is asked again.
+/// When any call to the disk fails while it catches up, a reader is unchanged, or at the newest block; and there when
+/// it is asked again.
 #[test]
 fn a_reader_that_fails_to_catch_up_does_so_later() {
     let disk = FaultyDisk::new(1);
@@ -490,8 +490,8 @@ fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
         copies.push((to, head));
     }
     assert!(shared > 0);
-    // Copies that lose their newest checkpoint, or the newest file of their log, and make do with the
-    // rest: what they cut off is not what they share.
+    // Copies that lose their newest checkpoint, or the newest file of their log, and make do with the rest: the files
+    // that they cut off are not shared ones.
     for number in 0..4 {
         (0..40).for_each(|_| _ = step(&writer, &mut random));
         if number % 2 == 0 {
@@ -525,7 +525,7 @@ fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
     }
 }
 
-/// Whatever fails, there is a whole copy or none.
+/// After any failure there is a whole copy or none.
 #[test]
 fn a_backup_that_fails_leaves_nothing() {
     let disk = FaultyDisk::new(1);

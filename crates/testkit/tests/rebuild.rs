@@ -329,7 +329,7 @@ fn merges_that_open_few_parts_of_an_index_on_disk_make_what_they_make_of_one_in_
             assert_eq!(report.damage, Vec::<String>::new(), "round {round}");
         }
         if round % 40 == 0 {
-            // The pages alone tell all of it, the accounts above large storages as well.
+            // The pages alone determine it, the accounts above large storages as well.
             let copy = copy_of(&disk);
             assert_whole(&copy, options(None), roots[0], "in memory");
             let root = {

@@ -1,5 +1,5 @@
-//! What revm says that transactions have changed, converted to changes of the state. The reference is
-//! the change set that revm itself computes for a database of plain accounts and slots.
+//! revm's own records of changes, converted to changes of the state. The reference is the change set that revm itself
+//! computes for a database of plain accounts and slots.
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::EvmSession;
@@ -160,8 +160,8 @@ fn what_revm_changed_is_what_its_own_change_sets_say() {
                 codes: vec![],
             };
             let of_state = evm_of_state.ctx.journaled_state.database.finish().unwrap();
-            // All of them in one commit, in which a slot's value before is that before the last one. What is
-            // destroyed by one and comes back with another does not show in it.
+            // All of them in one commit, in which a slot's value before is that before the last one. It does not show
+            // an account that one of them destroys and another one creates again.
             let mut at_once = evm(&input, BlockState::new(&state));
             let done = at_once.transact_many_commit(valid.into_iter());
             assert!(done.is_ok(), "seed {seed}");
@@ -251,7 +251,7 @@ fn a_session_takes_what_revm_commits() {
         let mut session = evm.ctx.journaled_state.database;
         session.add_balance(somebody, U256::from(5)).unwrap();
         expected.add_balance(somebody, U256::from(5)).unwrap();
-        // Nothing comes into being of nothing (EIP-161).
+        // Adding nothing does not create an account (EIP-161).
         session
             .add_balance(Address::repeat_byte(0x78), U256::ZERO)
             .unwrap();

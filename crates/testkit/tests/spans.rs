@@ -100,7 +100,7 @@ fn import(chain: &Chain, blocks: &[RawBlock]) -> Duration {
     start.elapsed() / blocks.len() as u32
 }
 
-/// Time of a span that nobody listens to.
+/// Time of a span without a subscriber.
 fn idle_span() -> Duration {
     const SPANS: u32 = 1_000_000;
     let start = Instant::now();

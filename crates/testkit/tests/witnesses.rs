@@ -58,7 +58,7 @@ fn proofs_are_those_that_other_clients_give() {
     }
 }
 
-/// Nothing that a witness brings decides by which rules its block is judged.
+/// The rules for a block come from the verifier, never from the witness.
 #[test]
 fn the_rules_are_the_verifiers() {
     let Some(engine) = import_execution_apis_chain::<EngineChain>() else {
@@ -361,7 +361,7 @@ fn what_a_block_does_not_need_is_counted_and_allowed_within_sizes() {
                 }
                 got => panic!("{what} of {bytes}: {got:?}"),
             }
-            // Elsewhere it is no matter.
+            // Other rules have no such limit.
             changed.execute(&StatelessRules::of(chain.spec())).unwrap();
         }
     }

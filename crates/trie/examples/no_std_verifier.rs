@@ -1,5 +1,5 @@
-//! A proof verifier without the standard library: what a bridge, a wallet on a chip or a guest of a zero-knowledge
-//! machine does with a proof by `eth_getProof`, given a state root that it trusts.
+//! A proof verifier without the standard library, as a bridge, a wallet on a chip or a guest of a zero-knowledge
+//! machine needs it for a proof by `eth_getProof`, given a state root that it trusts.
 //! `cargo run -p cambium-trie --example no_std_verifier`
 //!
 //! The module `verifier` uses `core`, `alloc` and the verifiers alone; `./test` compiles these without the
@@ -152,7 +152,7 @@ fn main() {
         let expected = if holder <= 100 { holder * 10 } else { 0 };
         assert_eq!(value, U256::from(expected));
 
-        // Whatever is changed, nothing is proved.
+        // With any bit changed, nothing is proved.
         for at in 0..message.len() {
             let mut forged = message.clone();
             forged[at] ^= 1 << (at % 8);

@@ -336,7 +336,7 @@ pub(crate) struct EntryNode {
     pub(crate) memo: NodeRef,
     /// Number of nibbles above this leaf.
     pub(crate) depth: u8,
-    /// Whether this is the leaf of an upper trie that says that there is no such entry: see
+    /// Whether this is a leaf of an upper trie that marks its entry as deleted: see
     /// `upper/leaf.rs`. The value is empty then.
     pub(crate) is_tombstone: bool,
     pub(crate) value: EntryValue,

@@ -47,7 +47,7 @@ pub(crate) fn label_inner(mut hash: B256) -> B256 {
     hash
 }
 
-/// What two siblings make.
+/// Parent of two siblings.
 pub(crate) enum Parent {
     /// The parent is one of them, or nothing.
     Is(B256),

@@ -14,7 +14,7 @@ use core::fmt;
 const LAYERED_EMPTY_ROOT: B256 =
     b256!("878d8d2744e81c36704988e733ac2a73ac69a801d402e673219af4208f7489fe");
 
-/// What the root of a database commits to, and how nodes are hashed.
+/// Commitment of a database's root, which defines how nodes are hashed.
 #[derive(Clone, Copy, Default)]
 pub enum Commitment {
     /// Ethereum's Merkle Patricia trie: Keccak-256 of RLP (Yellow Paper, appendix D).

@@ -99,7 +99,7 @@ pub enum NodeView<'a> {
 /// Result of [`PartialTrie::lookup`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// The trie proves that there is no such leaf.
+    /// The trie proves that the leaf is absent.
     Absent,
     /// The account at the path.
     Account(Account),
@@ -181,8 +181,8 @@ impl PartialTrie {
         size_of::<Self>() + self.arena.memory_bytes()
     }
 
-    /// Returns whether some expanded entry has a value that is stored apart from its leaf. References
-    /// of nodes do not tell where such a value is.
+    /// Returns whether some expanded entry has a value that is stored apart from its leaf. References of nodes do not
+    /// include the place of such a value.
     pub fn has_stored_values(&self) -> bool {
         self.arena.has_stored_values()
     }

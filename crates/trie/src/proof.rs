@@ -52,7 +52,7 @@ pub struct AccountProof {
 pub struct StorageProof {
     /// The slot, in the form of the request.
     pub key: StorageKey,
-    /// Value of the slot, zero if there is no leaf.
+    /// Value of the slot, zero if the leaf is absent.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "crate::proof_json::deserialize_quantity")
@@ -87,7 +87,7 @@ pub struct VerifiedAccount {
     pub account: Option<Account>,
     /// Root of the storage trie, [`EMPTY_ROOT`] if there is no storage.
     pub storage_root: B256,
-    /// Slots, not hashed, with their values. The value is zero if there is no leaf.
+    /// Slots, not hashed, with their values, zero where the leaf is absent.
     pub slots: Vec<(B256, U256)>,
 }
 
@@ -138,7 +138,7 @@ pub enum ProofFault {
     Malformed {
         /// Position in the list of nodes.
         index: usize,
-        /// What is wrong with the node, in words.
+        /// Description of the fault.
         what: &'static str,
     },
     /// Nodes follow the end of the proof.

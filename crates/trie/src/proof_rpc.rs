@@ -54,7 +54,7 @@ impl From<AccountProof> for EIP1186AccountProofResponse {
     }
 }
 
-/// What another node has answered, to be verified by
+/// Converts the answer of another node, to be verified by
 /// [`verify_account_proof`](crate::verify_account_proof).
 impl From<EIP1186AccountProofResponse> for AccountProof {
     fn from(proof: EIP1186AccountProofResponse) -> Self {

@@ -1,7 +1,7 @@
 //! Leaves in the order of their paths, and proofs that they are all that there are.
 //!
-//! A proof of a range is a partial trie in which nothing within the range is blinded. Whoever builds it from
-//! its nodes and finds the root right can list the leaves, and knows that none is missing.
+//! A proof of a range is a partial trie in which nothing within the range is blinded. A verifier builds it from its
+//! nodes and compares the root; then it can list the leaves, and knows that none is missing.
 
 use crate::{
     arena::Link,
@@ -19,7 +19,7 @@ use core::{num::NonZeroUsize, ops::ControlFlow};
 
 /// Blinded nodes that are loaded at once, at most.
 const NODES_AT_ONCE: usize = 1_024;
-/// For each leaf that was found so many are expected to be as dense.
+/// Number of further leaves, for each leaf found, that are expected to be as dense.
 const DENSITY_TRUST: usize = 8;
 
 /// Accounts from one path to another, or slots of one account, both ends included.
@@ -78,7 +78,7 @@ impl LeafRange {
 
     /// The part that begins at `from` and probably has `wanted` more leaves, if the part before has `found`.
     fn ahead(&self, from: B256, found: usize, wanted: usize) -> Self {
-        // A few leaves tell little of how dense they are.
+        // The density of a few leaves is a poor estimate.
         let wanted = wanted.min(DENSITY_TRUST * found);
         let lead = |key: &B256| u64::from_be_bytes(key[..8].try_into().expect("eight bytes"));
         let before = u128::from(lead(&from).saturating_sub(lead(&self.first)));
@@ -111,7 +111,7 @@ impl LeafRange {
 pub struct ExtractedRange {
     /// The nodes on the paths to the leaves, and to both ends of the range.
     pub trie: PartialTrie,
-    /// What was extracted: the range that was asked for, or as much of it as the limit allows.
+    /// The extracted range: the range that was asked for, or the part of it within the limit.
     pub range: LeafRange,
     /// The first leaf beyond, within what was asked for: `None` if there is none.
     pub next: Option<B256>,
@@ -252,8 +252,8 @@ impl PartialTrie {
         Ok(())
     }
 
-    /// Extracts the leaves of a range, `limit` of them at most, and the nodes that prove that there are no
-    /// others. Loads absent subtries, level by level: as far as the leaves probably are.
+    /// Extracts the leaves of a range, `limit` of them at most, and the nodes that prove the absence of others. Loads
+    /// absent subtries level by level, up to where the leaves probably end.
     ///
     /// # Errors
     ///

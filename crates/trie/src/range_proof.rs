@@ -11,7 +11,7 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_keccak::keccak256;
 use cambium_primitives::Account;
 
-/// A proof of what a state has in a range of hashed keys. The nodes contain the accounts or slots, and
+/// A proof of a state's content in a range of hashed keys. The nodes contain the accounts or slots, and
 /// [`RangeProof::verify_accounts`] and [`RangeProof::verify_slots`] return them.
 ///
 /// A whole state, or the whole storage of an account, is proved in parts: each begins where the one before
@@ -32,7 +32,7 @@ pub struct RangeProof {
 /// Maximum number of leaves of a range, unless the proof has as many nodes or the verifier says otherwise.
 const LEAVES_MAX: usize = 1 << 20;
 
-/// What a [`RangeProof`] proves.
+/// Leaves that a [`RangeProof`] proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedPage<T> {
     /// Hashed keys and values, in the order of the keys. There are no others in the range.
@@ -84,7 +84,7 @@ pub enum RangeProofError {
     },
 }
 
-/// What a range has.
+/// Describes the leaves of a range for errors.
 fn of(address: &Option<Address>) -> alloc::string::String {
     match address {
         None => "accounts".into(),
@@ -93,7 +93,7 @@ fn of(address: &Option<Address>) -> alloc::string::String {
 }
 
 impl RangeProof {
-    /// The proof of what was extracted. `address` is the account whose slots these are.
+    /// The proof of an extracted range. `address` is the account whose slots these are.
     pub fn new(address: Option<Address>, extracted: &ExtractedRange) -> Self {
         Self {
             address,

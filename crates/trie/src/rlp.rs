@@ -290,7 +290,7 @@ fn account_items(first: &[u8], account: &Account, storage_root: &B256) -> Buffer
     value
 }
 
-/// Bits of the mark of a leaf in an upper trie: what the layer does to the account's fields.
+/// Bits of the mark of a leaf in an upper trie: the layer's change of the account's fields.
 pub(crate) const MARK_KEPT: u8 = 1;
 /// The account has these fields.
 pub(crate) const MARK_PUT: u8 = 2;

@@ -1,4 +1,4 @@
-//! The nodes on the paths to some leaves, one by one: what a history notes of a block.
+//! The nodes on the paths to some leaves, one by one, as a history records them for a block.
 
 use crate::{
     arena::{Link, NodeId},

@@ -1,4 +1,4 @@
-//! What the leaf of an entry commits to: its value, or a hash of it.
+//! Commitment of an entry's leaf: the value, or a hash of it.
 
 use crate::commitment::Commitment;
 use alloy_primitives::{B256, Bytes};
@@ -8,7 +8,7 @@ use cambium_primitives::{EntryValue, VALUE_BYTES_MAX};
 /// [`Commitment::Layered`].
 pub(crate) const NODE_VALUE_BYTES_MAX: usize = 32;
 
-/// What a proof shows of an entry's value. Values are equal if and only if these are.
+/// Commitment to an entry's value in a proof. Values are equal if and only if these are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueCommitment {
     /// The value itself, of at most 32 bytes, under [`Commitment::Mpt`] and [`Commitment::Layered`].

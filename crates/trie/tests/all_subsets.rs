@@ -23,7 +23,7 @@ use std::{
 /// Values of entries that are written; `None` for deleted ones.
 type Writes = BTreeMap<B256, Option<Vec<u8>>>;
 
-/// What a verifier is asked.
+/// Keys and ranges that a verifier is asked for.
 struct Questions {
     keys: Vec<Vec<B256>>,
     ranges: Vec<(B256, B256)>,

@@ -1,4 +1,4 @@
-//! Building from leaves and keeping: what is refused, what it costs, and the bytes it has.
+//! Building from leaves and storing: rejected input, the cost, and the bytes.
 
 use crate::common;
 use crate::common::{Random, hashed, steps, trie_of};
@@ -303,7 +303,7 @@ fn changes_lead_from_any_trie_to_any_other_and_the_same_takes_a_byte() {
     for round in 0..steps(60, 2000) {
         model.apply(&random.changes(&model, &accounts, &slots));
         let mut trie = trie_of(&model);
-        // Some of it elsewhere: places are part of what must not be lost.
+        // Some of it elsewhere: places must not be lost.
         for key in model.0.keys().step_by(7) {
             let path = Path::account(key).prefix(1 + round % 3);
             if trie.find(&path).is_some_and(|link| !link.is_stub()) {
@@ -367,7 +367,7 @@ fn a_subtrie_is_kept_by_itself_and_put_back_where_it_was() {
             assert!(whole.encode_subtrie_to(link, &path, len, &mut again));
             assert_eq!(again, bytes[3..]);
 
-            // Alone it answers for what is below it.
+            // It can be read alone.
             let alone = PartialTrie::decode(&again).expect("what was just encoded");
             assert_eq!(alone.base(), &path);
             assert_eq!(alone.lookup(&leaf), whole.lookup(&leaf));

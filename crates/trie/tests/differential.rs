@@ -197,7 +197,7 @@ fn run(seed: u64, steps: usize) {
         evicted > steps / 50 && loads > steps / 50,
         "{evicted} evicted, {loads} loaded"
     );
-    // Nothing leaks: what is counted is what hangs from the root.
+    // Nothing leaks: every counted node is reachable from the root.
     assert_eq!(whole.counts(), count(&whole, whole.root()));
     assert_eq!(partial.counts(), count(&partial, partial.root()));
 }

@@ -1,5 +1,5 @@
-//! Proofs of entries: what they show is what the model has, nomt-core verifies the same claims, and
-//! nothing false is verified.
+//! Proofs of entries: they show the entries of the model, nomt-core verifies the same claims, and false claims are
+//! rejected.
 
 use crate::common;
 use crate::common::{
@@ -487,7 +487,7 @@ fn nomt_bytes(proof: &NomtProof) -> usize {
     paths.sum::<usize>() + 32 * proof.siblings.len()
 }
 
-/// Verifies the same reads and writes with nomt-core, whose proof is no smaller.
+/// Verifies the same reads and writes with nomt-core, whose proof is at least as large.
 fn check_with_nomt(
     world: &World,
     reads: &[B256],
@@ -828,7 +828,7 @@ fn noise_is_read_in_its_only_form_or_refused() {
     for _ in 0..steps(200_000, 10_000_000) {
         let len = random.below(140);
         let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
-        // Few inner nodes, so that kinds come to an end.
+        // Few inner nodes, so that one kind runs out of nodes.
         bytes.splice(
             ..0,
             [2, random.next() as u8 & 0x2b, random.next() as u8 & 0x0a],
@@ -851,8 +851,8 @@ fn noise_is_read_in_its_only_form_or_refused() {
     println!("{read} proofs were read");
 }
 
-/// Equal entries have equal nodes: a proof of a million of them is of a few kilobytes, and holds for those who expect
-/// so many.
+/// Equal entries have equal nodes: a proof of a million of them has a few kilobytes, and is valid for a verifier that
+/// expects that many.
 #[test]
 fn a_range_of_equal_entries_is_proved_however_many_they_are() {
     const BITS: usize = 20;

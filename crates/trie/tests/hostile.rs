@@ -1,4 +1,4 @@
-//! Bytes from strangers: no reader panics, hangs or allocates out of proportion, whatever comes.
+//! Untrusted bytes: no input makes a reader panic, hang or allocate out of proportion.
 
 use crate::common;
 use crate::common::{Random, hashed, steps, trie_of};
@@ -82,7 +82,7 @@ fn a_structure_cut_or_flipped_anywhere_is_read_or_refused() {
             let Ok(trie) = PartialTrie::decode(&flipped) else {
                 continue;
             };
-            // What is read is a sound structure: it is written again as it was.
+            // A trie that was read is sound: writing it gives the same bytes.
             let mut again = vec![];
             trie.encode_to(&mut again);
             assert_eq!(again, flipped);

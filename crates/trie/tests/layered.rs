@@ -1,5 +1,5 @@
-//! The `layered` commitment against a model of three maps: roots at every block of random chains,
-//! unwinding, and proofs, which nobody can forge.
+//! The `layered` commitment against a model of three maps: roots at every block of random chains, unwinding, and
+//! proofs, which can't be forged.
 
 use crate::common::{Model, Random, Slots, account_rlp, steps, storage_root, trie_of};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
@@ -101,7 +101,7 @@ impl Upper {
     }
 }
 
-/// A block of the model: its changes, what undoes them, and the state after it.
+/// A block of the model: its changes, its reverts, and the state after it.
 #[derive(Clone)]
 struct Block {
     changes: Changes,
@@ -401,8 +401,8 @@ fn a_proof_of_other_targets_is_refused() {
     assert!(missing > 0 && surplus > 0);
 }
 
-/// The layers are lied about: a leaf or slot is left out, added or taken from another layer. The
-/// root of what is proved differs, whatever that is.
+/// Forged layers: a leaf or slot is left out, added or taken from another layer. The root of the proved values differs
+/// in each case.
 #[test]
 fn forged_layers_have_another_root() {
     let mut forged = 0;
@@ -455,8 +455,8 @@ fn forged_layers_have_another_root() {
     assert!(forged > 100);
 }
 
-/// A witness of a block: from the parent's root and the parts alone follow what the block reads, its net
-/// changes, and the root after it. What the parts lack is an error.
+/// A witness of a block: the parent's root and the parts alone determine the block's reads, its net changes, and the
+/// root after it. A missing part is an error.
 #[test]
 fn the_delta_after_a_block_follows_from_the_parts_of_three_tries() {
     let (mut blocks, mut wipes, mut bare, mut gaps) = (0, 0, 0, 0);
@@ -678,8 +678,8 @@ fn random_bytes_are_no_proof_and_make_no_panic() {
     assert!(storage_root(&Slots::new()) == EMPTY_ROOT);
 }
 
-/// "What a part lacks is an error and never an absence": a slot that is set is in the delta, and the account's fields
-/// are in a trie below, of which the parts have the hash alone.
+/// "A key that the parts lack is an error, never an absence": a slot that is set is in the delta, and the account's
+/// fields are in a trie below, of which the parts have the hash alone.
 #[test]
 fn an_account_whose_fields_are_not_shown_is_not_without_slots() {
     let path = B256::repeat_byte(0xac);

@@ -1,4 +1,4 @@
-//! Proofs of entries under the `layered` commitment that somebody has changed: all of them are refused.
+//! Forged proofs of entries under the `layered` commitment: all of them are rejected.
 
 use crate::common::{
     entries::{Entries, mpt_leaf},
@@ -116,7 +116,7 @@ fn proofs_with_nodes_that_are_left_out_added_or_in_another_trie_are_refused() {
                 forged[at].nodes.remove(node);
                 assert_refused(root, with(forged), keys, "a node is left out");
             }
-            // What the key needs if the tries above are passed over.
+            // The nodes that the key needs if the tries above are passed over.
             for node in &all[at].nodes {
                 let mut forged = tries(whole);
                 if !forged[at].nodes.contains(node) {

@@ -42,7 +42,7 @@ fn is_the_same_in_alloys_type(root: B256, proof: &AccountProof) {
     assert_eq!(read, response);
     assert_eq!(&AccountProof::from(read), proof);
 
-    // Nothing but alloy's types and verifier.
+    // Only alloy's types and verifier.
     let account = alloy_trie::TrieAccount {
         nonce: response.nonce,
         balance: response.balance,

@@ -1,4 +1,4 @@
-//! Proofs of ranges: pages of accounts and slots that add up to the state, and are believed for no other.
+//! Proofs of ranges: pages of accounts and slots that add up to the state, and are rejected for every other state.
 
 use crate::common;
 use crate::common::{Hashed, NodeByNode, Random, hashed, root_stub, steps, trie_of};
@@ -166,7 +166,7 @@ fn a_proof_of_another_range_is_refused_by_name() {
     let error = proof.verify_slots(root, addresses[0], from).unwrap_err();
     let text = format!("it is of accounts, not of slots of {}", addresses[0]);
     assert_eq!(error.to_string(), text);
-    // What lies before and behind is not in the nodes.
+    // The nodes don't cover the keys before and behind the range.
     for (first, last) in [(expected, proof.last), (from, B256::repeat_byte(0xf0))] {
         let wider = RangeProof {
             first,

@@ -115,7 +115,7 @@ pub enum WorkloadError {
          once each"
     )]
     TooFew {
-        /// Name of what is too few.
+        /// Name of the parameter that is too small.
         name: &'static str,
         /// Maximum number of transactions in a block.
         needed: u64,

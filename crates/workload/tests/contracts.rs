@@ -32,7 +32,7 @@ const APPROVAL: B256 = b256!("8c5be1e5ebec7d5bd14f71427d1e84f3dd0314c0f7b2291e5b
 const SWAP: B256 = b256!("d78ad95fa46c994b6551d0da85fc275fe613ce37657fb8d5e3d130840159d822");
 const SYNC: B256 = b256!("1c411e9a96e071241c2f21f7726b17ae89e3cab4c78be50e062b03a9fffbbad1");
 
-/// What a holder and a pool have of a token.
+/// Balance of a token that each holder and pool has.
 const UNITS: U256 = uint!(1_000_000_000_000_000_000_000_000_U256);
 const ONE: U256 = uint!(1_U256);
 const NOBODY: Address = address!("00000000000000000000000000000000000000ff");
@@ -125,7 +125,7 @@ impl World {
         receipt.logs().to_vec()
     }
 
-    /// What a call would give: its output, or what it reverts with.
+    /// Result of a call: its output, or its revert data.
     fn call(&self, from: Address, to: Address, input: &[u8], value: u64) -> Result<Bytes, Bytes> {
         let mut evm = Context::mainnet()
             .with_db(CacheDB::new(&self.model))
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// What a call gives that asks for a number.
+    /// Result of a call that returns a number.
     fn ask(&self, to: Address, input: &[u8]) -> U256 {
         U256::from_be_slice(&self.call(NOBODY, to, input, 0).unwrap())
     }
@@ -185,7 +185,7 @@ fn word(address: Address) -> U256 {
     U256::from_be_bytes(address.into_word().0)
 }
 
-/// What `require` reverts with.
+/// Revert data of `require`.
 fn error(reason: &str) -> Bytes {
     assert!(reason.len() <= 32);
     let mut output = abi("Error(string)", &[U256::from(32), U256::from(reason.len())]);
@@ -333,11 +333,11 @@ fn swap(amount_in: U256, min: U256, path: &[Address], to: Address, deadline: u64
     abi(signature, &arguments)
 }
 
-/// What a pool gives that keeps 0.3 % of what it gets, and its product.
+/// Output of a pool that keeps 0.3 % of its input, and its product.
 fn quote(amount_in: U256, reserve_in: U256, reserve_out: U256) -> U256 {
     let product = reserve_in * reserve_out * U256::from(1000);
     let reserve_in_after = reserve_in * U256::from(1000) + amount_in * U256::from(997);
-    // Rounded up: what is left in the pool is never too little.
+    // Rounded up, in favor of the pool.
     let left = (product + reserve_in_after - ONE) / reserve_in_after;
     reserve_out - left
 }

@@ -197,7 +197,7 @@ fn is_valid(params: &WorkloadParams) {
                 Some(TOKEN) => (&mut tokens, 1),
                 Some(ROUTER) => (&mut swaps, 4),
                 Some(SLOT_READER) => (&mut reads, 1),
-                // From Amsterdam on there is a log of ether that goes to somebody else.
+                // From Amsterdam on there is a log of ether that another account gets.
                 to => {
                     let is_other = to != Some(tx.recover_signer().unwrap());
                     let logged = params.fork == Fork::Amsterdam && is_other;
@@ -230,7 +230,7 @@ fn is_valid(params: &WorkloadParams) {
     }
 }
 
-/// Executes a workload's blocks, each of which `on_block` then sees with what it did.
+/// Executes a workload's blocks, and calls `on_block` with each block and its outcome.
 fn execute(params: &WorkloadParams, mut on_block: impl FnMut(&Block, &Outcome)) {
     let workload = Workload::new(params.clone()).unwrap();
     let mut sealer = sealer(&workload);
@@ -422,7 +422,7 @@ fn the_same_parameters_give_the_same_bytes_and_others_give_others() {
             [&first, &again, &other].map(|dir| std::fs::read(dir.path().join(name)).unwrap());
         assert!(first == again && first != other, "{name}");
     }
-    // What the parameters mean is fixed: a change of these hashes is a change of every workload.
+    // The meaning of the parameters is fixed: a change of these hashes changes every workload.
     let golden = |dir: &Path| {
         ["genesis.json", "chain.rlp"].map(|name| keccak256(std::fs::read(dir.join(name)).unwrap()))
     };

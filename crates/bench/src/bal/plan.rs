@@ -1,4 +1,4 @@
-//! What is measured, and on which workloads.
+//! Measured cases and their workloads.
 
 use cambium_workload::WorkloadParams;
 use serde_json::{Value, json};

@@ -36,7 +36,7 @@ pub(crate) struct BindingsArgs {
     rounds: usize,
 }
 
-/// What one process has measured, in entries per second.
+/// Rates measured by one process, in entries per second.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Rates {
     write_batches: f64,

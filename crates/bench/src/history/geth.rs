@@ -1,14 +1,14 @@
 //! geth's archive: a chain of payments that geth imports with the hash scheme and `--gcmode archive`, and
 //! accounts at random old blocks, proved by `eth_getProof`.
 //!
-//! What is measured is a round trip: a request in JSON over geth's socket, its answer, and verifying the
-//! proof. geth takes changes only as transactions, so its chain is another one than that of the rest, of the
-//! same size: as many accounts and blocks, and as many changed accounts in a block, half of which send. Its
-//! files have headers, bodies and receipts as well. It needs more memory than a process that reads has
-//! otherwise, and is given a limit of its own, page cache included.
+//! The time is that of a round trip: a request in JSON over geth's socket, its answer, and verifying the proof. geth
+//! takes changes only as transactions, so its chain is another one than that of the rest, of the same size: as many
+//! accounts and blocks, and as many changed accounts in a block, half of which send. Its files have headers, bodies and
+//! receipts as well. It needs more memory than the other reading processes, and is given a limit of its own, page cache
+//! included.
 //!
-//! Nothing is imported while accounts are read: a geth that runs takes blocks from a consensus client alone.
-//! `geth init` takes 8 GB of memory for a million accounts, so this is for small sizes.
+//! Nothing is imported while accounts are read: a running geth takes blocks from a consensus client alone. `geth init`
+//! takes 8 GB of memory for a million accounts, so this is for small sizes.
 
 use super::{
     plan::{Failure, Plan, make_empty},
@@ -44,7 +44,7 @@ use std::{
 const SCHEME: &str = "hash";
 /// Memory of the engine that makes the chain, in bytes.
 const MAKING_BYTES: u64 = 1 << 30;
-/// One out of so many accounts sends.
+/// One account in this many sends.
 const SENDERS_DIVISOR: u64 = 2;
 /// geth's caches, as a share of its limit.
 const CACHE_DIVISOR: u64 = 4;
@@ -211,7 +211,7 @@ impl Geth<'_> {
 
     /// Runs a command to its end. Returns its log.
     fn run(&mut self, name: &str, args: &[OsString]) -> Result<String, Failure> {
-        // What is made is not measured in little memory.
+        // Making the chain is not measured, so it may use all memory.
         let limit = system::memory_available_bytes();
         let ended = self
             .program
@@ -378,7 +378,7 @@ mod tests {
     fn answer(line: &str) -> Result<String, Failure> {
         let (ours, mut theirs) = UnixStream::pair()?;
         theirs.write_all(line.as_bytes())?;
-        // What is asked for still arrives; nothing more is answered.
+        // The request still arrives; later ones are not answered.
         theirs.shutdown(Shutdown::Write)?;
         Client(BufReader::new(ours)).call("eth_blockNumber", &json!([]))
     }

@@ -23,7 +23,7 @@ pub(super) struct Histories {
     has_nodes: bool,
     /// Follows the blocks that are imported, if there are any.
     _follower: Option<Follower>,
-    /// What all views share stays as long as there is one.
+    /// Keeps the state that all views share.
     _view: StateAt,
 }
 

@@ -1,4 +1,4 @@
-//! What old states are read from: Cambium's histories, and peers.
+//! Sources of old states: Cambium's histories, and peers.
 
 #[cfg(feature = "leveldb")]
 use super::leveldb::LevelDb;

@@ -270,7 +270,7 @@ impl Drop for LevelDb {
     }
 }
 
-/// The error that LevelDB has told, if any.
+/// The error that LevelDB has returned, if any.
 #[expect(unsafe_code, reason = "LevelDB has no other interface")]
 fn check(error: *mut c_char) -> Result<(), Failure> {
     if error.is_null() {

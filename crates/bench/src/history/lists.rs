@@ -1,5 +1,4 @@
-//! Lists of byte strings in a file: what a peer is given for each block. They are made before anything
-//! is measured.
+//! Lists of byte strings in a file: a peer's input for each block. They are made before the measurement.
 
 use super::plan::Failure;
 use alloy_primitives::Bytes;

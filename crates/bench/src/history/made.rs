@@ -100,12 +100,12 @@ impl Plan {
         self.accounts.div_ceil(EXTRACTED as u64)
     }
 
-    /// Opens the database again, and takes back blocks that were imported while it was read. `elapsed` is
-    /// what making it took.
+    /// Opens the database again, and takes back blocks that were imported while it was read. `elapsed` is the time that
+    /// making it took.
     pub(super) fn reopen(&self, elapsed: Duration) -> Result<Made, Failure> {
         let disk = Arc::new(StdDisk::new(self.database_dir()));
         let roomy = Options {
-            // Whatever was merged meanwhile is gone back over.
+            // Room to take merged blocks back as well.
             memory_bytes: REOPEN_BYTES,
             ..Options::default()
         };

@@ -1,4 +1,4 @@
-//! What is measured: accounts, blocks that change some of them at random, and reads at random.
+//! Measured workload: accounts, blocks that change some of them at random, and reads at random.
 
 use alloy_primitives::{B256, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};

@@ -34,8 +34,7 @@ struct Task {
     cgroup: Option<PathBuf>,
 }
 
-/// What one process does. Memory that a process has freed and not returned counts, so the next part has
-/// a new one.
+/// Work of one process. Memory that a process has freed and not returned counts, so the next part has a new one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Part {
     /// Reads, with these numbers of threads one after another.
@@ -44,14 +43,14 @@ enum Part {
     Importing,
 }
 
-/// What a process tells.
+/// Result of a process.
 #[derive(Debug, Serialize, Deserialize)]
 struct ReadAll {
     figures: Map<String, Value>,
     errors: Vec<String>,
 }
 
-/// What one thread found.
+/// Results of one thread.
 #[derive(Default)]
 struct Reads {
     latencies: Vec<Duration>,
@@ -123,7 +122,7 @@ fn read_in_process(
 /// Executes the request of a parent.
 pub(crate) fn child(task: &str) -> Result<(), Failure> {
     let task: Task = serde_json::from_str(task)?;
-    // What it takes to check the reads is not part of the limit.
+    // Memory for checking the reads is not part of the limit.
     let (truth, roots) = (Truth::new(&task.plan), task.plan.roots()?);
     let nonce = |index, number| truth.nonce(index, number);
     if let Some(members) = &task.cgroup {

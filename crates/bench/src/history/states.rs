@@ -1,9 +1,9 @@
-//! The interface of what old states are read from.
+//! The interface of the sources of old states.
 
 use super::plan::Failure;
 use alloy_primitives::B256;
 
-/// What a read found.
+/// Result of a read.
 pub(super) struct Found {
     pub(super) nonce: Option<u64>,
     /// The state root that the nodes lead to, if there are any.

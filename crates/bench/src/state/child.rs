@@ -17,7 +17,7 @@ use std::{path::PathBuf, time::Instant};
 
 /// Number of keys per read during the warm-up.
 const WARM_UP_CHUNK: u64 = 1 << 16;
-/// Batches that are run while warming up: what a commit needs is then in memory too.
+/// Batches that are run while warming up, so that the pages for commits are in memory, too.
 const WARM_UP_BATCHES: u64 = 3;
 
 /// Request to a child process.

@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub(crate) merge_interval: Option<u64>,
 }
 
-/// What is known about a store on disk, in a file beside it.
+/// Progress of a store on disk, in a file beside it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
     /// Whether a child works on the store, or died doing so: its content is then unknown.

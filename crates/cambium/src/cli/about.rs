@@ -1,4 +1,4 @@
-//! What the program says of itself: version, completions, manual pages, configuration.
+//! Information about the program: version, completions, manual pages, configuration.
 
 use super::{
     args::{

@@ -3,7 +3,7 @@
 use super::numbers::parse_count;
 use cambium::BlockRef;
 
-/// What can stand for a block.
+/// Accepted forms of a block argument.
 const FORMS: &str = "a block is latest, earliest, safe, finalized, a number (1000, 0x3e8, 2M) or a hash (0x and 64 digits)";
 
 /// Parses the name of a block, and says what is wrong with it.

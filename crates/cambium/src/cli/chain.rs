@@ -232,7 +232,7 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     }
     unfinished.finish();
     if outputs().any(files::is_standard) {
-        // Nothing else goes to standard output.
+        // Standard output receives nothing else.
         out.note(std::mem::take(&mut text));
     }
     Ok(Report::new(text, json))

@@ -1,4 +1,4 @@
-//! Configuration files: values of options, for those who do not want to type them each time.
+//! Configuration files: values of options, read from a file instead of the command line.
 //!
 //! A file is TOML. Its keys are names of options; a table has the name of a command, and holds for that
 //! command and those below it alone:
@@ -13,8 +13,8 @@
 //!
 //! An option that may be given several times may have a list.
 //!
-//! What a file says becomes the default of the option. So the command line comes first, then the
-//! environment, then the file, and then the program's own default. No file is read that nobody named.
+//! A file sets defaults of options. So the command line comes first, then the environment, then the file, and then the
+//! program's own default. A file is read only if it is named.
 
 use super::error::Failure;
 use clap::{Arg, ArgAction, Command, builder::ValueParser, error::ContextValue};
@@ -27,7 +27,7 @@ use std::{
 };
 use toml::de::{DeTable, DeValue};
 
-/// What the help says on configuration files.
+/// Help text on configuration files.
 pub(crate) const CONFIG_HELP: &str = "\
 Configuration: --config FILE, or CAMBIUM_CONFIG, names a file in TOML with values of options: memory =
 \"8G\" for all commands, and threads = 8 in a table [import] for that command. The command line and the
@@ -58,7 +58,7 @@ pub(crate) enum SettingValue {
     List(Vec<String>),
 }
 
-/// What a file says.
+/// Content of a file.
 struct Parsed {
     settings: Vec<Setting>,
     /// The commands of its tables, with their lines.
@@ -94,7 +94,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If it can't be read, is no TOML, or has a key or a value that no option has.
+    /// If it can't be read, is not TOML, or has a key or a value that no option has.
     pub(crate) fn read(arguments: &[OsString], commands: &Command) -> Result<Self, Failure> {
         let Some(file) = named(arguments) else {
             return Ok(Self::default());
@@ -323,7 +323,7 @@ fn with_default(option: Arg, value: &SettingValue) -> Arg {
     match value {
         SettingValue::Text(text) => option.required(false).default_value(text.clone()),
         SettingValue::List(texts) => option.required(false).default_values(texts),
-        // As a flag, and as --flag=false for those who do not want what the file says.
+        // As a flag, and as --flag=false to override the file.
         SettingValue::Flag(given) => option
             .action(ArgAction::Set)
             .value_parser(ValueParser::bool())

@@ -243,7 +243,7 @@ fn checked(report: &CheckReport, snapshot: BlockId) -> Report {
     } else {
         let number = report.damage.len() as u64 + report.more_damage;
         let shown = report.damage.iter().take(DAMAGE_SHOWN);
-        // What to do is said once, below.
+        // The advice is printed once, below.
         let shown = shown.map(|damage| {
             damage
                 .split("; `cambium db repair`")
@@ -355,7 +355,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
     })
 }
 
-/// What was copied beside the database, and why it was not.
+/// Returns the copy beside the database, or the reason why it was not made.
 fn without_error<T: Default>(
     what: &str,
     copied: Result<T, impl Display>,

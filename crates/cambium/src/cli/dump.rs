@@ -57,7 +57,7 @@ pub(crate) fn dump(args: &DumpArgs, out: &Output) -> Result<Report, Failure> {
     );
     bar.finish_and_clear();
     let done = done.map_err(|error| match error {
-        // Whoever reads standard output has enough of it: no error.
+        // A broken pipe on standard output is not an error.
         ChainError::File(FileError::Write { source, .. })
             if to_stdout && source.kind() == io::ErrorKind::BrokenPipe =>
         {

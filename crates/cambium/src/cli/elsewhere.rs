@@ -1,11 +1,11 @@
-//! What other clients call things that Cambium calls otherwise: hints for those who come from there.
+//! Hints for users of other clients, which name some options and commands differently.
 
 use clap::{
     Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-/// Options of other clients, and what does the same here.
+/// Options of other clients, and the equivalents here.
 const OPTIONS: [(&str, &str); 6] = [
     (
         "--cache",

@@ -38,7 +38,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What was expected, as a part of a sentence.
+/// The expected kind of content with its article, for a sentence.
 fn with_article(what: &str) -> String {
     let article = match what.starts_with(['a', 'e', 'i', 'o', 'u']) {
         true => "an",
@@ -481,7 +481,7 @@ fn file_exit(error: &FileError) -> Exit {
     }
 }
 
-/// What makes the JSON that was expected.
+/// Commands that print the expected kind of JSON.
 fn made_by(what: &str) -> Option<&'static str> {
     Some(match what {
         ACCOUNT_PROOF => {

@@ -87,7 +87,7 @@ pub(crate) fn refuse_one_file_twice<'a>(
 /// Where a file is, or will be once it is created.
 #[derive(PartialEq, Eq, Hash)]
 enum Place {
-    /// Device and number of a file that is there, by whatever name.
+    /// Device and number of an existing file, under any of its names.
     There(u64, u64),
     Created(PathBuf),
 }
@@ -160,8 +160,8 @@ pub(crate) fn refuse_without_blocks(path: &Path) -> Result<(), FileError> {
     })
 }
 
-/// What a file of blocks begins with, which its first bytes don't tell if it is packed: something else is not an invalid
-/// block, but the wrong file.
+/// Verifies that a file of blocks begins with one, which the first bytes of a packed file don't show. Other content is
+/// not an invalid block, but the wrong file.
 pub(crate) fn first_block(
     first: Option<Result<RawBlock, FileError>>,
 ) -> Option<Result<RawBlock, FileError>> {
@@ -306,7 +306,7 @@ impl Unfinished {
         self.0.push(made.to_owned());
     }
 
-    /// All of them are whole.
+    /// Keeps all files, which are complete.
     pub(crate) fn finish(mut self) {
         self.forget();
     }
@@ -341,7 +341,7 @@ fn end(exit: Exit, out: Output) {
 
 /// Removes a file or directory. A device or a link is not the command's.
 fn remove(made: &Path) {
-    // Whoever still writes to a directory may make another file in it meanwhile.
+    // A running writer may add a file to the directory meanwhile.
     for _ in 0..REMOVALS {
         // If it can't be removed, the error that is reported matters more.
         let removed = match made.symlink_metadata() {

@@ -1,16 +1,16 @@
-//! What follows the chain during an import: a history, an index. The chain does not need it, so an import goes on without
-//! what can't follow, and says so.
+//! Followers of the chain during an import: a history, an index. The chain does not need them, so an import continues
+//! without one that fails, and reports it.
 
 use super::output::Output;
 use cambium::Db;
 use std::fmt::Display;
 
-/// What follows a chain, or why it does not.
+/// A follower of a chain, or the reason why there is none.
 pub(crate) enum Followed<F> {
     /// There is none.
     None,
     By(F),
-    /// There is one, which can't follow. That was told.
+    /// There is one, which can't follow. The user has been told.
     Refused {
         error: String,
     },

@@ -101,7 +101,7 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
     let disk = open::disk(&args.db.datadir);
     let mode = Some(args.history);
     let options = HistoryOptions {
-        // Nobody else needs it here.
+        // The command has no other use of this memory.
         trie_bytes: args.db.memory / 2,
         ..options(&args.db, mode)
     };
@@ -182,7 +182,7 @@ fn catch_up(history: &History, db: &Db, out: &Output) -> Result<BlockId, Failure
     }
 }
 
-/// Adds older blocks, down to that above `from`, or as far as the log goes.
+/// Adds older blocks, down to that above `from`, or to the end of the log.
 fn extend_down(history: &History, db: &Db, from: Option<u64>, out: &Output) -> Result<(), Failure> {
     let first = history.blocks().0.number;
     let to = match from {

@@ -210,7 +210,7 @@ fn in_directories(given: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>, Failu
             if !BLOCKS.iter().any(|ending| name.ends_with(ending)) {
                 continue;
             }
-            // Of a pipe only what the directory's owner meant could tell whether it ever ends.
+            // A pipe in a directory may never end, so it is skipped.
             if path.metadata().is_ok_and(|there| !there.is_file()) {
                 out.note(format_args!("skipped: {} is not a file", path.display()));
                 continue;
@@ -325,7 +325,7 @@ impl Iterator for Files {
                 self.bytes_read.store(read, Ordering::Relaxed);
                 match next {
                     None => self.bytes_before = read,
-                    // What is cut short by the end that was asked for is read again.
+                    // A block cut off by the requested stop is read again next time.
                     Some(Err(_)) if self.stop.asked().is_some() => return None,
                     next => {
                         self.blocks += 1;
@@ -333,7 +333,7 @@ impl Iterator for Files {
                     }
                 }
             }
-            // A file that has not one block is not what was meant.
+            // A file without a block is not the one that the user meant.
             if self.current.take().is_some() && self.blocks == 0 {
                 self.waiting.clear();
                 return Some(Err(FileError::BadFile {

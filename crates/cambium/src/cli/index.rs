@@ -154,8 +154,8 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     Ok(Report::new(format!("The index is whole.\n{table}"), json))
 }
 
-/// What the index has; `None` if there is none. An error is noted, and returned for output: the database does not
-/// need it.
+/// Returns the figures of the index; `None` if there is none. An error is noted, and returned for output: the database
+/// does not need the index.
 pub(crate) fn stats(
     args: &DbArgs,
     db: &Db,
@@ -297,7 +297,7 @@ pub(crate) fn logs(args: &LogsArgs, out: &Output) -> Result<Report, Failure> {
         let why = format!("--from is block {from}, which comes after --to, block {to}");
         return Err(Failure::BadEntry { why });
     }
-    // A first block that was loaded has transactions whose receipts nobody has.
+    // A first block that was loaded has transactions without receipts.
     let is_loaded = from == node.db().genesis() && from.number > 0 && to.number > from.number;
     let from = match is_loaded && matches!(args.from, BlockRef::Earliest) {
         false => from.number,

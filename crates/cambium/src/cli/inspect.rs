@@ -1,4 +1,4 @@
-//! What a state consists of, and which contracts are the largest: `db inspect`, and the slots of one account:
+//! Composition of a state, and its largest contracts: `db inspect`, and the slots of one account:
 //! `get --storage`.
 
 use super::{
@@ -218,7 +218,7 @@ pub(crate) fn storage(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
             .section("Values by slot, or keccak256 of it"),
     };
     for (hash, key, value) in &slots {
-        // A hash is told from a slot: it may be a number as well.
+        // A hash is marked as one: it could be taken for a slot.
         let name = match key {
             Some(key) => key.to_string(),
             None => format!("keccak256 {hash}"),

@@ -58,7 +58,7 @@ struct JsonProof {
     beside: Beside,
 }
 
-/// What stands beside a proof and is not covered by it. All of it may be absent.
+/// Optional fields beside a proof that it does not cover.
 #[derive(Serialize, Deserialize)]
 struct Beside {
     /// Number of the commit with the root.

@@ -1,7 +1,7 @@
 //! Proofs of accounts under the commitment `layered`, as JSON.
 //!
-//! Beside the proof there are the values that it proves, as `eth_getProof` has them. None of them is
-//! trusted: verification compares each with what the proof shows.
+//! Beside the proof there are the values that it proves, as `eth_getProof` has them. None of them is trusted:
+//! verification compares each with the proved one.
 
 use super::{
     args::proof::ProveArgs,
@@ -119,7 +119,7 @@ fn targets<'a>(address: Address, keys: impl Iterator<Item = &'a StorageKey>) -> 
     ProofTargets::new(vec![(keccak256(address), slots)])
 }
 
-/// What a proof shows.
+/// Values that a proof shows.
 struct Shown {
     roots: Roots,
     account: Option<Account>,
@@ -158,7 +158,7 @@ impl Shown {
         })
     }
 
-    /// Compares what the proof shows with what is claimed beside it.
+    /// Compares the proved values with those claimed beside the proof.
     fn compare(&self, claimed: &LayeredAccountProof) -> Result<(), String> {
         if self.roots != claimed.roots {
             return Err("the roots beside it are not those of its tries".to_owned());

@@ -10,7 +10,7 @@
 use super::args::database::{DbArgs, WriteArgs};
 use cambium::{HistoryOptions, IndexOptions, db::follower_bytes};
 
-/// What follows a chain while a command writes to it.
+/// Followers of a chain while a command writes to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Followers {
     pub(crate) history: bool,

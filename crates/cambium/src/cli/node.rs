@@ -34,7 +34,7 @@ pub(crate) fn beside(chain: Chain, args: &DbArgs, out: &Output) -> Result<Node, 
     with_history(Node::of_chain(chain), args, out)
 }
 
-/// A history that can't be read is noted: the block log answers as far as it goes.
+/// An unreadable history is noted; older states then come from the block log.
 fn with_history(node: Node, args: &DbArgs, out: &Output) -> Result<Node, Failure> {
     let (disk, out) = (open::disk_to_read(args)?, *out);
     let node = node.with_history_on(disk, memory::of_history(args));

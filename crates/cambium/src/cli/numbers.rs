@@ -16,7 +16,7 @@ use std::{
     ops::RangeInclusive,
 };
 
-/// What the help says on numbers.
+/// Help text on numbers.
 pub(crate) const NUMBERS_HELP: &str = "\
 Numbers:
   1000, 0x3e8      counts, gas and blocks; 4k, 2M, 1G and 1T are powers of ten (1M is 1,000,000),
@@ -29,7 +29,7 @@ pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Default of `--memory` in bytes, which is allowed on any machine.
 const MEMORY_DEFAULT: u64 = 1 << 30;
 
-/// What numbers count.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     /// Things, gas, or block numbers.
@@ -75,7 +75,7 @@ numbers! {
 ///
 /// # Errors
 ///
-/// What is allowed, for users.
+/// The allowed values, for users.
 pub(crate) fn parse_count<N: Number>(text: &str) -> Result<N, String> {
     within(text, Unit::Count, N::MIN..=N::MAX)
 }
@@ -91,7 +91,7 @@ pub(crate) fn count_in<N: Number>(
 ///
 /// # Errors
 ///
-/// What is allowed, for users.
+/// The allowed values, for users.
 pub(crate) fn parse_percent(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     within(number, Unit::Count, 0..=100)
@@ -101,16 +101,16 @@ pub(crate) fn parse_percent(text: &str) -> Result<u8, String> {
 ///
 /// # Errors
 ///
-/// What is allowed, for users.
+/// The allowed values, for users.
 pub(crate) fn parse_file_size(text: &str) -> Result<u64, String> {
     within(text, Unit::Bytes, 4096..=1 << 40)
 }
 
-/// Parses an amount of memory: at most what the machine has.
+/// Parses an amount of memory, up to that of the machine.
 ///
 /// # Errors
 ///
-/// What is allowed, for users.
+/// The allowed values, for users.
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     let there = memory_of_machine().unwrap_or(1 << 50);
     within(
@@ -165,7 +165,7 @@ fn number(text: &str, unit: Unit) -> Result<Option<u64>, String> {
         .and_then(|number: u64| number.checked_mul(factor)))
 }
 
-/// What the letters after a number multiply it by.
+/// Factor of the letters after a number.
 fn factor(letters: &str, unit: Unit) -> Option<u64> {
     let (letters, binary) = match unit {
         Unit::Bytes => (letters.strip_suffix('b').unwrap_or(letters), true),

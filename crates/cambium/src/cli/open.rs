@@ -53,8 +53,8 @@ pub(crate) fn is_unfinished(args: &DbArgs) -> Result<bool, Failure> {
     Ok(matches!(opened, Err(StateError::Unfinished)))
 }
 
-/// Refuses to make a database in a directory that has other things in it. What an interrupted
-/// initialization left is no such thing.
+/// Rejects a directory for a new database if it holds other files. The remains of an interrupted initialization are
+/// allowed.
 pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {
     let own = |name: &str| {
         let files = [
@@ -135,8 +135,8 @@ fn of_accounts(db: Db, args: &DbArgs) -> Result<Db, Failure> {
     }
 }
 
-/// What follows the chain of a database that is open for writing, if it is a chain's: as long as it is there, the log
-/// keeps the blocks that are not followed yet.
+/// The followers of the chain of a database that is open for writing, if it is a chain's. While they exist, the log
+/// keeps the blocks that they have not read.
 pub(crate) fn followed(db: &Db) -> Result<Option<Chain>, Failure> {
     match Chain::rules_of(db)? {
         Some(_) => Ok(Some(Chain::of(db.clone())?)),

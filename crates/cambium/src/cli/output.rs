@@ -35,7 +35,7 @@ impl Report {
     }
 }
 
-/// Time between two lines of progress, where standard error is no terminal.
+/// Time between two lines of progress, where standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of a bar over all accounts, in the order of their hashed keys.
@@ -71,8 +71,8 @@ impl Output {
         self.quiet
     }
 
-    /// Prints a report as text or JSON. `is_account` says that its text is an account of what was done: a quiet
-    /// command prints none, unless it says what is damaged.
+    /// Prints a report as text or JSON. `is_account` means that its text is an account of actions: a quiet command
+    /// prints none, unless it reports damage.
     pub(crate) fn print(&self, report: &Report, is_account: bool) -> Result<Exit, Failure> {
         let is_silent = self.quiet && is_account && report.exit != Exit::Damaged;
         if self.json {
@@ -120,8 +120,8 @@ impl Output {
         eprint_line(&format_args!("error: {text}"));
     }
 
-    /// A progress bar of `total` steps on standard error, or lines of text if that is no terminal. If
-    /// `total` is 0, a spinner.
+    /// A progress bar of `total` steps on standard error, or lines of text if that is not a terminal. If `total` is 0,
+    /// a spinner.
     pub(crate) fn bar(&self, total: u64, template: &str) -> ProgressBar {
         let target = match self.quiet {
             true => ProgressDrawTarget::hidden(),
@@ -166,13 +166,13 @@ fn print_lines(bar: &ProgressBar) {
             eprint_line(&line(&bar));
         }
     };
-    // Without it there are no lines, and the work is done all the same.
+    // Without the thread the work is done, but no lines are printed.
     let _ = thread::Builder::new()
         .name("progress".to_owned())
         .spawn(run);
 }
 
-/// What a bar says, without its drawing.
+/// Text of a bar, without its drawing.
 fn line(bar: &ProgressBar) -> String {
     let message = bar.message();
     match bar.length().filter(|length| *length > 0) {

@@ -1,5 +1,5 @@
-//! Preimages: the addresses and the keys of slots behind the hashes in the state. Made by `init --preimages`, shown by
-//! whoever would print hashes.
+//! Preimages: the addresses and the keys of slots behind the hashes in the state. Made by `init --preimages`, and
+//! printed in place of hashes.
 
 use super::{
     args::{
@@ -102,7 +102,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What the preimages of a database are, and up to which block; `None` if it has none. An error is noted, and
+/// Returns the figures of a database's preimages, and their newest block; `None` if it has none. An error is noted, and
 /// returned for output: the database does not need them.
 pub(crate) fn stats(
     db: &Db,
@@ -147,7 +147,7 @@ pub(crate) fn stats_json((stats, upto): &(PreimagesStats, Option<BlockId>)) -> V
     })
 }
 
-/// Reads all files of preimages, and looks for what is behind each hash in the state.
+/// Reads all files of preimages, and looks the preimage of each hash in the state up.
 pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.db, out)?;
     let Some(preimages) = chain.preimages()? else {

@@ -63,7 +63,7 @@ enum AnyProof {
     Layered(Box<LayeredAccountProof>),
 }
 
-/// What the JSON of a proof says of its commitment: nothing, for a proof as `eth_getProof` has it.
+/// Commitment in the JSON of a proof: absent in the form of `eth_getProof`.
 #[derive(serde::Deserialize)]
 struct Kind {
     commitment: Option<serde::de::IgnoredAny>,

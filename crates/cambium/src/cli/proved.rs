@@ -1,4 +1,4 @@
-//! The report on an account that a proof shows, whatever the commitment.
+//! The report on an account that a proof shows, under any commitment.
 
 use super::{
     chain::balance,

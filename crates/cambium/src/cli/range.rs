@@ -28,7 +28,7 @@ struct ListedRange {
     beside: Beside,
 }
 
-/// What stands beside a proof and is not covered by it. All of it may be absent.
+/// Optional fields beside a proof that it does not cover.
 #[derive(Serialize, Deserialize)]
 struct Beside {
     /// Number and hash of the block with the state root.

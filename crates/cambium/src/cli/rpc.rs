@@ -20,7 +20,7 @@ pub(crate) struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    /// What the sender pays for a unit of gas, in wei.
+    /// The sender's price for a unit of gas, in wei.
     pub(crate) fn gas_price(&self) -> u128 {
         let base_fee = self.header.base_fee_per_gas;
         self.transaction.effective_gas_price(base_fee)

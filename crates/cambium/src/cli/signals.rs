@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: long work on a database ends at a whole block, and a second one ends the program at once, which is
-//! safe at any moment. What writes files of its own removes them.
+//! Ctrl-C and SIGTERM: long work on a database ends at a whole block, and a second signal ends the program at once,
+//! which is safe at any moment. Commands that write files of their own remove them.
 
 use super::error::Exit;
 use signal_hook::{

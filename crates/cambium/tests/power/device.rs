@@ -1,4 +1,4 @@
-//! Loop devices and mounts, which are taken down again whatever happens.
+//! Loop devices and mounts, which are taken down again in every case.
 
 use super::Image;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// Runs a program of the system. Panics with what it said if it fails.
+/// Runs a program of the system. Panics with its output if it fails.
 pub(crate) fn run<A: AsRef<OsStr>>(program: &str, args: &[A]) -> String {
     try_run(program, args).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -31,7 +31,7 @@ fn told(program: &str, output: &Output) -> Result<String, String> {
     }
 }
 
-/// What is missing for ext4 on a loop device.
+/// Missing requirements for ext4 on a loop device.
 pub(crate) fn missing_for_mounts() -> Vec<String> {
     let mut missing = Vec::new();
     if run("id", &["-u"]) != "0" {

@@ -1,5 +1,5 @@
-//! The kernel's own recorder of writes: device-mapper's target `log-writes`, where the kernel has
-//! it. What it records is read from its log (`Documentation/admin-guide/device-mapper/log-writes.rst`).
+//! The kernel's own recorder of writes: device-mapper's target `log-writes`, where the kernel has it. Its log is read
+//! after the run (`Documentation/admin-guide/device-mapper/log-writes.rst`).
 
 use super::{Event, Image, LoopDevice, Mark, Recording, run};
 use std::{
@@ -12,14 +12,14 @@ use std::{
 /// Room for the log: a sparse file.
 const LOG_BYTES: u64 = 8 << 30;
 
-/// What is missing for such a drive.
+/// Missing requirement for such a drive.
 pub(crate) fn missing_for_log_writes() -> Option<String> {
     let targets = || {
         let output = Command::new("dmsetup").arg("targets").output().ok()?;
         let has = String::from_utf8_lossy(&output.stdout).contains("log-writes");
         Some((output.status.success(), has))
     };
-    // Not there, or there already: either way the targets tell.
+    // A failure is ignored: the list of targets shows whether the module is loaded.
     let _ = Command::new("modprobe").arg("dm-log-writes").output();
     match targets() {
         None => Some("dmsetup".to_owned()),
@@ -74,7 +74,7 @@ impl LogWrites {
         run("dmsetup", &["message", &self.name, "0", &message]);
     }
 
-    /// What came so far. The drive must not be in use any more.
+    /// Returns the events so far. The drive must not be in use any more.
     pub(crate) fn recording(&self) -> Recording {
         run("dmsetup", &["remove", "--retry", &self.name]);
         let log = File::open(&self.log).expect("the log");

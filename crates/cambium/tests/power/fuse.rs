@@ -1,9 +1,9 @@
-//! A file system of one file, in memory: what is written to the file, and each sync of it, is
-//! recorded. A loop device on it makes a drive of it, whose flushes are these syncs.
+//! A file system of one file, in memory, that records each write and each sync of the file. A loop
+//! device on it makes a drive of it, whose flushes are these syncs.
 //!
 //! Speaks as much of the kernel's protocol as a loop device needs (`linux/fuse.h`, minor version
-//! 31). The mount point is the file itself. Nothing is cached on the kernel's side, so that a
-//! write is recorded before whoever wrote is told that it is done.
+//! 31). The mount point is the file itself. Nothing is cached on the kernel's side, so that a write
+//! is recorded before the writer learns that it is done.
 
 use super::{
     Event, Image, Mark, Recording,
@@ -19,7 +19,7 @@ use std::{
 
 const DEVICE: &str = "/dev/fuse";
 
-/// What is missing for such a drive.
+/// Missing requirement for such a drive.
 pub(crate) fn missing_for_fuse() -> Option<String> {
     let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
     opened.err().map(|error| format!("{DEVICE} ({error})"))
@@ -87,7 +87,7 @@ impl FuseDrive {
         lock(&self.shared).record(Event::Mark(mark));
     }
 
-    /// What came so far. Nothing is recorded any more.
+    /// Returns the events so far, and stops recording.
     pub(crate) fn recording(&self) -> Recording {
         let shared = &mut *lock(&self.shared);
         let before = shared.recording.before.clone();

@@ -1,5 +1,5 @@
-//! Loss of power under a real kernel: block devices whose writes and flushes are recorded, and
-//! what of these may be on the disk when the power goes.
+//! Loss of power under a real kernel: block devices whose writes and flushes are recorded, and the
+//! subsets of these that may be on the disk when the power goes.
 //!
 //! ```text
 //!   engine -> ext4 -> /dev/loopN -> FUSE, one file (fuse.rs)  -> recording.rs

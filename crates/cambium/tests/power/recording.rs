@@ -1,4 +1,4 @@
-//! What a drive was told to do, and what it may have done of it when the power goes.
+//! Commands that a drive received, and those that it may have executed when the power goes.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Image {
         self.blocks.len() * BLOCK
     }
 
-    /// Bytes at `offset`, as far as the drive goes.
+    /// Bytes at `offset`, up to the end of the drive.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let end = (offset + len).min(self.len());
         let mut bytes = Vec::with_capacity(len);
@@ -70,7 +70,7 @@ impl Image {
     }
 }
 
-/// What is known of the head at a moment.
+/// Known bounds of the head at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// The newest head that was acknowledged; `None` before the database was.
@@ -80,7 +80,7 @@ pub(crate) struct Mark {
     pub(crate) high: u64,
 }
 
-/// What came to a drive, or to whoever watches it.
+/// An event at a drive or its recorder.
 #[derive(Clone)]
 pub(crate) enum Event {
     Write {
@@ -94,7 +94,7 @@ pub(crate) enum Event {
     Mark(Mark),
 }
 
-/// What came to a drive, in order, and what was on it before.
+/// The events of a drive, in order, and its content before them.
 #[derive(Clone)]
 pub(crate) struct Recording {
     pub(crate) before: Image,
@@ -104,7 +104,7 @@ pub(crate) struct Recording {
 /// A drive after a loss of power.
 pub(crate) struct Cut {
     pub(crate) image: Image,
-    /// What was known of the head when the power went.
+    /// Known bounds of the head when the power went.
     pub(crate) mark: Mark,
     /// Writes that no flush had made durable, and how many of them are there, in whole or in part.
     pub(crate) unflushed: usize,
@@ -119,7 +119,7 @@ impl Recording {
         self.events.iter().filter(is_flush).count()
     }
 
-    /// Writes after the last flush, when so many events have come.
+    /// Writes after the last flush within the first `at` events.
     pub(crate) fn unflushed(&self, at: usize) -> usize {
         let newest = self.events[..at].iter().rev();
         let newest = newest.take_while(|event| !matches!(event, Event::Flush));
@@ -128,14 +128,13 @@ impl Recording {
             .count()
     }
 
-    /// The power goes after so many events: what was flushed is there, and of later writes any
-    /// part.
+    /// Cuts the power after `at` events: flushed writes are there, and of later ones any part.
     pub(crate) fn cut(&self, at: usize, random: &mut Random) -> Cut {
         let events = &self.events[..at];
         let is_flush = |event: &Event| matches!(event, Event::Flush);
         let durable = events.iter().rposition(is_flush).map_or(0, |at| at + 1);
         let mut cut = self.honest(durable, at);
-        // From none of them to all of them.
+        // From none to all of the later writes.
         let percent = [0, 10, 50, 90, 100][random.below(5) as usize];
         let piece = [SECTOR, BLOCK][random.below(2) as usize];
         for event in &events[durable..] {
@@ -165,8 +164,8 @@ impl Recording {
         cut
     }
 
-    /// The power goes after so many events, on a drive that said of the last `lost` writes that
-    /// they were durable, flushed or not, and has not written them.
+    /// Cuts the power after `at` events, on a drive that has reported the last `lost` writes as
+    /// durable, flushed or not, and has not written them.
     pub(crate) fn cut_of_a_liar(&self, at: usize, lost: usize) -> Cut {
         let writes = self.events[..at].iter().enumerate();
         let mut writes = writes.filter(|(_, event)| matches!(event, Event::Write { .. }));
@@ -174,7 +173,7 @@ impl Recording {
         self.honest(end, at)
     }
 
-    /// All writes before `end`, with what is known at `at`.
+    /// All writes before `end`, with the mark at `at`.
     fn honest(&self, end: usize, at: usize) -> Cut {
         let mut image = self.before.clone();
         for event in &self.events[..end] {

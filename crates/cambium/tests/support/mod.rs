@@ -1,5 +1,4 @@
-//! What the tests of the program share: the program itself, run as its users run it, on small
-//! generated chains.
+//! Shared by the tests of the program: the program itself, run as its users run it, on small generated chains.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use serde_json::Value;

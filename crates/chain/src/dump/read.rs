@@ -39,8 +39,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`FileError::BadFile`] if it is no such dump, or if its state is not that of its block, and an error if
-    /// the database can't be written or exists already.
+    /// [`FileError::BadFile`] if it is not such a dump, or if its state is not that of its block, and an error if the
+    /// database can't be written or exists already.
     pub fn load_dump(
         disk: Arc<dyn Disk>,
         from: InputFile,
@@ -286,7 +286,7 @@ impl<'de> Fields<'de> for TopFields<'_> {
                 let mut alloc = AllocFields(&mut self.loading);
                 self.has_alloc = object(map, key, &mut alloc)?;
             }
-            // A genesis file is told by what it lacks.
+            // A genesis file is then recognized by its missing fields.
             _ if self.version.is_none() => {
                 map.next_value::<serde::de::IgnoredAny>()?;
             }

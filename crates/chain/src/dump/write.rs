@@ -29,7 +29,7 @@ pub struct DumpProgress {
     pub slots: u64,
 }
 
-/// What a dump has.
+/// Counts of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpSummary {
     /// Number of accounts.
@@ -50,8 +50,8 @@ pub struct DumpSummary {
 
 impl Chain {
     /// Writes the state of a view as JSON ([`Chain::load_dump`] reads it), account by account, in the order of
-    /// keccak(address). Accounts are by their addresses and slots by their keys as far as these are known: if the
-    /// chain keeps preimages. Otherwise they are by their hashes, or the first of them is an error if
+    /// keccak(address). Accounts are written by address and slots by key if their preimages are known, which requires
+    /// that the chain keeps them. Otherwise they are by their hashes, or the first of them is an error if
     /// `requires_preimages`. One page of the state, and one code, are in memory at a time; with preimages up to 131,072
     /// accounts and slots as well. `out` should be buffered; `name` is used in errors.
     ///
@@ -120,7 +120,7 @@ impl Chain {
     }
 }
 
-/// Preimages of the hashes in the state, as far as they are known.
+/// Known preimages of the hashes in the state.
 struct Names {
     lookup: Option<PreimagesLookup>,
     are_required: bool,
@@ -142,7 +142,7 @@ impl Names {
         })
     }
 
-    /// What was found behind a hash, which is `what`. `None` if it is not known.
+    /// Returns the preimage found for a hash of the kind `what`. `None` if it is unknown.
     fn take<T>(
         &mut self,
         what: &'static str,
@@ -321,7 +321,7 @@ impl Dump<'_> {
                 Ok(key)
             })?;
         }
-        // The others, in an object of their own. What was found is not looked up again: it may fail now.
+        // The others, in an object of their own. Found slots are not looked up again: the look-up may fail now.
         if known.falses > 0 || self.names.lookup.is_none() {
             let mut at = 0;
             let unknown = Object::new("hashedStorage");
@@ -330,7 +330,7 @@ impl Dump<'_> {
                 match known.get(at - 1) {
                     Some(true) => Ok(None),
                     Some(false) => Ok(Some(*slot)),
-                    // It tells those that require preimages that there are none.
+                    // Fails with `NoPreimage` if preimages are required.
                     None => Ok(Some(names.slot_of(slot)?.unwrap_or(*slot))),
                 }
             })?;

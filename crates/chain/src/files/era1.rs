@@ -394,8 +394,8 @@ fn record_head(head: [u8; 8]) -> Result<(u16, u32), String> {
     ))
 }
 
-/// Reads the index at the end of the file. The outer error is that of reading, the inner one says
-/// what is wrong with the file.
+/// Reads the index at the end of the file. The outer error is that of reading, the inner one describes the fault of the
+/// file.
 fn read_index(file: &mut File, bytes: u64) -> io::Result<Result<Index, String>> {
     let truncated = || "not a complete era1 file: it does not end with a block index".to_string();
     let mut number = [0; 8];

@@ -79,7 +79,7 @@ pub enum FileError {
     Malformed {
         /// Location of the item being read.
         place: Box<FilePosition>,
-        /// What is wrong with the bytes, in words.
+        /// Description of the fault.
         what: String,
     },
     /// The file as a whole is malformed or inconsistent.
@@ -87,7 +87,7 @@ pub enum FileError {
     BadFile {
         /// Path of the file, as it was given.
         file: Arc<str>,
-        /// What is wrong with the bytes, in words.
+        /// Description of the fault.
         what: String,
     },
     /// The file has other content than blocks or access lists: JSON, text, a program.
@@ -95,9 +95,9 @@ pub enum FileError {
     OtherContent {
         /// Path of the file, as it was given.
         file: Arc<str>,
-        /// What is in it, in words.
+        /// Description of the content.
         what: String,
-        /// What was expected: `blocks` or `access lists`.
+        /// The expected content: `blocks` or `access lists`.
         expected: &'static str,
     },
     /// A file of access lists has one of a block that is not among the blocks.

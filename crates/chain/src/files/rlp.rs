@@ -1,6 +1,7 @@
 //! Chain files as `geth export` writes them: concatenated RLP of blocks, optionally gzipped.
 //!
-//! There is no index and no count. A file that does not end at the end of a block is cut short.
+//! The format has neither index nor count. A file that does not end at the end of a block is
+//! truncated.
 
 use super::{
     BLOCK_BYTES_MAX, FileError, FilePosition, Progress, RawBlock,

@@ -55,7 +55,7 @@ impl Genesis {
         Ok(found)
     }
 
-    /// Reads rules by way of JSON: they mean what they mean in a file, whatever alloy has fields for.
+    /// Reads rules by way of JSON: they mean the same as in a file, including fields that alloy lacks.
     fn take_config(&mut self, config: &ChainConfig) -> Result<(), serde_json::Error> {
         let text = serde_json::to_string(config)?;
         let mut fields = ConfigFields::default();

@@ -72,7 +72,7 @@ fn list(fields: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// Says what was expected, where a file is no JSON at all.
+/// Names the expected format where a file is not JSON at all.
 fn not_json(error: &serde_json::Error) -> &'static str {
     let at_start = error.line() <= 1 && error.column() <= 1;
     match () {

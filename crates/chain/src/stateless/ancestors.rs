@@ -8,7 +8,7 @@ use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use cambium_primitives::BlockNumber;
 use cambium_trie::Witness;
 
-/// What a witness has of a block's ancestors.
+/// Ancestors of a block in its witness.
 pub(super) struct Ancestors {
     pub(super) parent: Header,
     pub(super) hashes: HashMap<BlockNumber, Ancestor>,
@@ -66,7 +66,7 @@ impl Ancestors {
         })
     }
 
-    /// The ancestors in a list in any order, as far as each header is the parent of another, down from the block's.
+    /// Links the headers of a list in any order, each the parent of another, down from the block's.
     pub(super) fn linked(headers: &[Bytes], block: &Header) -> Result<Self, StatelessError> {
         let listed = headers.iter().map(keccak256);
         let mut by_hash: HashMap<B256, Header> = listed.zip(decode(headers)?).collect();

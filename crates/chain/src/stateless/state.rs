@@ -1,4 +1,4 @@
-//! The state before a block, as far as its witness has it, and the root after the block.
+//! The pre-state of a block, restricted to its witness, and the root after the block.
 
 use super::{
     ancestors::Ancestor,
@@ -22,7 +22,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Why there is no root after a block.
+/// Reason why the root after a block can't be computed.
 pub(super) enum RootFault {
     /// The witness lacks something.
     Gap(WitnessGap),
@@ -41,7 +41,7 @@ impl From<LayeredUpdateError> for RootFault {
     }
 }
 
-/// The state trie, or the three tries of the commitment `layered`, as far as a witness has them.
+/// The nodes of a witness: of the state trie, or of the three tries of the commitment `layered`.
 pub(super) enum WitnessTries {
     Mpt(WitnessNodes),
     Layered(Box<LayeredParts>),
@@ -63,7 +63,7 @@ impl BlockWitness {
             (Some(layered), Some(_)) => {
                 let bytes = layered.tries.clone();
                 let parts = LayeredProof { bytes }.parts(root)?;
-                // What is decoded is linked, but beside it there may be nodes.
+                // Decoded tries are linked, but there may be nodes beside them.
                 Ok((
                     WitnessTries::Layered(Box::new(parts)),
                     self.witness.state.len(),
@@ -145,7 +145,7 @@ pub(super) struct WitnessState {
     read: Mutex<Read>,
 }
 
-/// What execution has read.
+/// Keys and values read by execution.
 #[derive(Default)]
 struct Read {
     codes: HashSet<B256>,

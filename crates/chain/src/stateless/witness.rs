@@ -45,12 +45,12 @@ pub struct BlockWitness {
     /// The witness, as in `debug_executionWitness`. Of a chain with the commitment `layered` it has no
     /// nodes.
     pub witness: Witness,
-    /// What there is in place of nodes under the commitment `layered`.
+    /// The proof in place of nodes under the commitment `layered`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layered: Option<LayeredWitness>,
 }
 
-/// The state of the parent under the commitment `layered`, as far as a block needs it.
+/// The parts of the parent's state that a block needs, under the commitment `layered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LayeredWitness {
@@ -95,7 +95,7 @@ impl Strictness {
     }
 }
 
-/// What the verifier trusts. None of it comes from the witness.
+/// Rules that the verifier trusts. None of them comes from the witness.
 #[derive(Clone, Copy, Debug)]
 pub struct StatelessRules<'a> {
     /// Fork rules of the block's chain.

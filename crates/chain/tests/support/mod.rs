@@ -1,4 +1,4 @@
-//! What these tests share.
+//! Helpers that these tests share.
 #![allow(
     dead_code,
     reason = "each test file is a crate of its own and uses a part of this"

@@ -8,7 +8,7 @@ type Block = [u8; BLOCK_BYTES];
 
 static ZEROS: Block = [0; BLOCK_BYTES];
 
-/// Bytes of one file. What was never written reads as zeros.
+/// Bytes of one file. Unwritten ranges read as zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     len: usize,

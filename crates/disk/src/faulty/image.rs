@@ -221,7 +221,7 @@ impl Change {
         let (offset, bytes) = match self {
             Self::Write { offset, bytes } => (offset, bytes),
             Self::Punch { offset, len } => {
-                // Each block is kept or lost independently: a hole is no more atomic than a write.
+                // Each block is kept or lost independently: punching a hole is not atomic either.
                 for start in (*offset..offset + len).step_by(BLOCK_BYTES) {
                     if random.below(2) == 0 {
                         file.clear(start..(offset + len).min(start + BLOCK_BYTES));

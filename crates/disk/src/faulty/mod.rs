@@ -9,8 +9,7 @@
 //!  crash: durable + a random part of what is pending, in a random order  --> a new disk
 //! ```
 //!
-//! All decisions follow from the seed, so a failing run can be repeated, as far as threads access
-//! the disk in the same order.
+//! All decisions follow from the seed, so a failing run can be repeated, if threads access the disk in the same order.
 
 mod chance;
 mod content;

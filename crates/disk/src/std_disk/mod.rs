@@ -137,8 +137,8 @@ impl StdDisk {
         }
     }
 
-    /// The error of an operation on `path`. A link that leads to nothing is named: what is gone is not this file, but the
-    /// disk that the link leads to.
+    /// Returns the error of an operation on `path`. Names a dangling link on the way: the missing thing is then the
+    /// disk that the link points to, not this file.
     fn error_at(&self, op: &'static str, path: &Path, error: io::Error) -> DiskError {
         let error = match error.kind() {
             io::ErrorKind::NotFound => self.dangling(path).unwrap_or(error),
@@ -321,7 +321,7 @@ impl Disk for StdDisk {
             .write(true)
             .create(true)
             .truncate(false)
-            // The target of a symbolic link belongs to somebody else, and would be overwritten.
+            // The target of a symbolic link may be another program's file, and would be overwritten.
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(self.locate(path))
             .map_err(self.error("open", path))?;

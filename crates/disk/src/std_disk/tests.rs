@@ -1,4 +1,4 @@
-//! What a disk does whose system refuses io_uring, or fails at it later.
+//! Behavior of a disk whose system refuses io_uring, or fails at it later.
 
 use super::*;
 use crate::{QueuedRead, StdDiskOptions};

@@ -111,7 +111,7 @@ impl Threads {
     }
 
     /// Offers a job `times` times, after starting threads until there are `useful` ones or the
-    /// maximum. Returns false if there is no thread at all.
+    /// maximum. Returns false if there are no threads.
     pub(super) fn offer(&self, job: &Arc<dyn Job>, times: usize, useful: usize) -> bool {
         let mut state = self.queue.state();
         while state.threads < useful.min(THREADS_MAX) {
@@ -120,7 +120,7 @@ impl Threads {
                 .name("disk-read".into())
                 .stack_size(256 << 10);
             if thread.spawn(move || queue.serve()).is_err() {
-                break; // Fewer threads, or the caller alone, come to the same end.
+                break; // Fewer threads, or the caller alone, do the same work.
             }
             state.threads += 1;
         }

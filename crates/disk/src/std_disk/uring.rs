@@ -79,8 +79,8 @@ pub(super) type SetUp = fn(entries: u32) -> io::Result<IoUring>;
 
 /// Creates a ring with the system's io_uring.
 pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
-    // Without the flag, each completion interrupts whatever the thread does. Linux before 5.19
-    // does not know it.
+    // Without the flag, each completion interrupts the running thread. Linux before 5.19 does not
+    // know it.
     IoUring::builder()
         .setup_coop_taskrun()
         .build(entries)
@@ -321,7 +321,7 @@ impl Ring {
         self.in_flight
     }
 
-    /// Returns whether pieces were pushed that the kernel has not accepted.
+    /// Returns whether pieces were pushed that the kernel has yet to accept.
     pub(super) fn has_unsubmitted(&mut self) -> bool {
         !self.uring.submission().is_empty()
     }
@@ -355,7 +355,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight == 0 {
             // SAFETY: every read was seen to be over, so the kernel no longer writes to the slots,
-            // and nobody else can reach them.
+            // and no other reference to them exists.
             unsafe { self.slots.free() };
             self.counted
                 .fetch_sub(self.slots.count.into(), Ordering::Relaxed);
@@ -397,7 +397,7 @@ impl Slots {
     ///
     /// # Safety
     ///
-    /// Nobody may write to the slot while the returned slice is in use.
+    /// The slot must not be written to while the returned slice is in use.
     unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         assert!(len <= SLOT_BYTES, "{len} bytes in a slot");
         // SAFETY: within the allocation by the assertions; zeros or what a read left, so
@@ -458,11 +458,11 @@ pub(super) mod tests {
     fn slots_are_apart_and_can_be_read_to_their_ends() {
         let mut slots = Slots::new(DEPTH);
         for slot in [0, 1, DEPTH - 1] {
-            // SAFETY: all of a slot, which nobody else uses.
+            // SAFETY: the whole slot, which nothing else uses.
             unsafe { slots.pointer(slot).write_bytes(slot as u8 + 1, SLOT_BYTES) };
         }
         for slot in [0, 1, DEPTH - 1] {
-            // SAFETY: nobody writes.
+            // SAFETY: there are no writers.
             let bytes = unsafe { slots.bytes(slot, SLOT_BYTES) };
             assert_eq!(
                 (bytes[0], bytes[SLOT_BYTES - 1]),

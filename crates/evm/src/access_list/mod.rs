@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A step's changes are relative to the state before the step. A value that changes and changes
-//! back, even across several calls, is not a change, and such a slot counts as read. Whatever revm
-//! loads counts as touched: it loads nothing before its gas is paid, and nothing for a
+//! back, even across several calls, is not a change, and such a slot counts as read. Each key that
+//! revm loads counts as touched: it loads nothing before its gas is paid, and nothing for a
 //! transaction's own access list (EIP-2930).
 
 mod step;

@@ -1,4 +1,4 @@
-//! What one step of a block touches and changes.
+//! Keys touched and values changed by one step of a block.
 
 use alloy_primitives::{
     Address, Bytes, U256,

@@ -1,14 +1,14 @@
-//! Scouts with a stack of their own each, which are parked while they wait.
+//! Stackful coroutines, one per scout, suspended while a read is in flight.
 
 use super::scout::{AheadState, Wait, run};
 use corosensei::{Coroutine, CoroutineResult, Yielder, stack::DefaultStack};
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
-/// Size of a stack, in bytes. revm keeps the frames of calls on the heap; what needs most of a stack
-/// are precompiled contracts. Only pages that were used take memory.
+/// Size of a stack, in bytes. revm keeps the frames of calls on the heap; precompiled contracts need most of a stack.
+/// Only used pages take memory.
 const STACK_BYTES: usize = 1 << 20;
 
-/// What a fiber is resumed with.
+/// Message that resumes a fiber.
 enum Wake<S: AheadState> {
     Run(Job<S>),
     /// The value that the scout waits for may be there.
@@ -106,7 +106,7 @@ impl<S: AheadState> Fibers<S> {
         }
     }
 
-    /// Ends all scouts, whatever they wait for.
+    /// Ends all scouts, including those that wait for a read.
     pub(super) fn abandon_all(&mut self) {
         let tickets: Vec<_> = self.parked.keys().copied().collect();
         tickets

@@ -5,9 +5,8 @@
 //!   scouts       contract calls, run for nothing but their reads                      scout.rs
 //! ```
 //!
-//! A scout runs on the newest state there is, which lacks the blocks before its own. So it may read
-//! other keys than execution will. Nothing depends on it: what it has read is in memory, and that is
-//! all.
+//! A scout runs on the newest state there is, which lacks the blocks before its own. So it may read other keys than
+//! execution will. Its only effect is that the pages which it reads are in memory.
 //!
 //! Many scouts are under way at once on one thread. Each has a stack of its own, and is parked while
 //! a page that it needs is being read ([`fibers`]). Where stacks can't be switched, a scout starts

@@ -78,7 +78,7 @@ impl<S: AheadState> Restarts<S> {
         }
     }
 
-    /// Ends all scouts, whatever they wait for.
+    /// Ends all scouts, including those that wait for a read.
     pub(super) fn abandon_all(&mut self) {
         self.parked.clear();
     }

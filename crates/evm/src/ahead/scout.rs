@@ -15,8 +15,8 @@ use std::{
     task::Poll,
 };
 
-/// A state that is read ahead of execution. Reads of what is not in memory end later: `Pending`
-/// means that `ticket` will be told when the value is worth asking for again.
+/// A state that is read ahead of execution. Reads that need the disk end later: `Pending` means
+/// that `ticket` is returned when the read should be repeated.
 pub trait AheadState: 'static {
     /// A block that is read ahead for.
     type Block: 'static;
@@ -103,7 +103,7 @@ struct ScoutDb<'a, S: AheadState, W> {
     wait: &'a W,
 }
 
-/// The scout can't go on. Nobody needs to know why.
+/// The scout can't go on. The reason is not needed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the scout is abandoned")]
 struct Abandoned;
@@ -195,7 +195,7 @@ fn scout<S: AheadState>(
     for (address, account) in writes.iter().filter(|(_, account)| account.is_touched()) {
         let changed = account.changed_storage_slots();
         let slots = changed.map(|(slot, _)| state.load_slot(block, *address, *slot));
-        // What can't be loaded is left to execution.
+        // A failed load is left to execution.
         let _ = slots.collect::<Result<(), _>>();
         let _ = state.load_account(block, *address);
     }

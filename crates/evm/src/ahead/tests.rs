@@ -222,7 +222,7 @@ fn scouts_end_when_they_are_abandoned_or_dropped() {
         assert_eq!(scouts.waiting(), 8);
         scouts.abandon_all();
         assert_eq!((scouts.waiting(), scouts.idle()), (0, 8));
-        // Tickets of scouts that are gone wake nobody.
+        // Tickets of ended scouts wake none.
         let tickets = scouts.with_state(|state| std::mem::take(&mut state.tickets));
         tickets.into_iter().for_each(|ticket| scouts.resume(ticket));
         (0..8).for_each(|at| _ = scouts.start(block.clone(), at));

@@ -64,19 +64,19 @@ struct Ahead {
     reads: Reads,
     /// Whether all reads came from the parent's state.
     reads_parent: bool,
-    /// What it touched besides the beneficiary, if that is recorded.
+    /// Its accesses besides the beneficiary, if they are recorded.
     accesses: Option<StepAccesses>,
     left: Vec<Key>,
 }
 
-/// What has been committed so far.
+/// Results of the transactions that are committed so far.
 struct Committed<'a, DB> {
     overlay: Overlay<Below<'a, DB>>,
     results: BlockResults<'a>,
     counts: ExecutionCounts,
 }
 
-/// What has been committed, or why the block is invalid.
+/// Results of the committed transactions, or the reason why the block is invalid.
 type CommittedOrError<'a, DB> =
     Result<Committed<'a, DB>, BelowExecutionError<<DB as DatabaseRef>::Error>>;
 type Runner<'a, DB> = StepRunner<'a, Below<'a, DB>>;

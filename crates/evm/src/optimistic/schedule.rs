@@ -208,8 +208,8 @@ impl<R> Schedule<R> {
         self.tell(state);
     }
 
-    /// Wakes waiting threads if there is a job to run ahead, or none is left: waking takes as long
-    /// as a short transaction. Commits wake nobody, since the calling thread takes them.
+    /// Wakes waiting threads if there is a job to run ahead, or none is left: waking takes as long as a short
+    /// transaction. Commits wake no thread, since the calling thread takes them.
     fn tell(&self, state: MutexGuard<'_, State<R>>) {
         let is_over = state.stopped || state.position == self.portions.len();
         let is_wanted = state.waiting > 0 && (is_over || self.find_ahead(&state).is_some());

@@ -69,7 +69,7 @@ const TRAILER: TrailerFormat<12> = TrailerFormat {
     format: FORMAT,
 };
 
-/// What a run's trailer says.
+/// The trailer of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) identity: u64,
@@ -146,7 +146,7 @@ impl Trailer {
         waypoints.checked_add(PAGE_BYTES as u64)
     }
 
-    /// Whether there are runs of so many blocks, entries and keys. See [`ENTRY_BYTES_MIN`].
+    /// Whether a run can have these numbers of blocks, entries and keys. See [`ENTRY_BYTES_MIN`].
     pub(crate) fn is_possible(&self) -> bool {
         let entries_max = self
             .pages

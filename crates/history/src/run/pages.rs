@@ -36,7 +36,7 @@ impl Weighter<Place, Arc<[u8]>> for PageWeight {
     }
 }
 
-/// What all runs of a history read with: the disk, a cache of pages, and counters.
+/// Shared by all runs of a history for reading: the disk, a cache of pages, and counters.
 pub(crate) struct PageReads {
     pub(crate) disk: Arc<dyn Disk>,
     cache: Cache<Place, Arc<[u8]>, PageWeight>,
@@ -85,7 +85,7 @@ impl PageReads {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Times that somebody waited for them, once for those of a batch.
+    /// Number of times that a thread waited for them, once for those of a batch.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -111,7 +111,7 @@ impl PageReads {
     }
 }
 
-/// Pages that were read before anybody asked for them.
+/// Pages that were read before they are needed.
 #[derive(Default)]
 pub(crate) struct PagesAhead {
     pages: BTreeMap<Place, ReadPage>,

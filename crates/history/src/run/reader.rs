@@ -119,7 +119,7 @@ impl RunFile {
         self.trailer.nodes
     }
 
-    /// What tells it from all other runs.
+    /// Number that identifies the run.
     pub(crate) const fn identity(&self) -> u64 {
         self.trailer.identity
     }
@@ -330,7 +330,7 @@ pub(crate) enum AtHand {
     Broken,
     /// There are no more entries of the key.
     Continued,
-    /// A page is not there, the one of this number. So many should be read from there on.
+    /// The page of this number is missing. The caller should read this many pages from there on.
     Missing(u64, usize),
 }
 

@@ -15,7 +15,7 @@ use cambium_runs::{FileWriter, KeyFilter};
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a run is going to have.
+/// Content of a run to be written.
 pub(crate) struct RunContent {
     pub(crate) identity: u64,
     pub(crate) nodes: Option<WholeNodes>,

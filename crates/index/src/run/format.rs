@@ -53,7 +53,7 @@ pub(crate) struct Section {
     pub(crate) pages: u64,
 }
 
-/// What a run's trailer says.
+/// The trailer of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) identity: u64,

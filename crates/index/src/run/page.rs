@@ -51,7 +51,7 @@ impl PageBuilder {
         self.last.key
     }
 
-    /// Whether another entry fits, whatever it is.
+    /// Whether any further entry fits.
     pub(crate) const fn has_room(&self) -> bool {
         self.bytes.len() + ENTRY_BYTES_MAX <= PAGE_BYTES
     }

@@ -24,7 +24,7 @@ pub(crate) struct RunFile {
     file: FileReader,
     trailer: Trailer,
     fences: [Fences; 2],
-    /// In memory as far as there is room: see `Keeper::place_filters`.
+    /// In memory if there is room: see `Keeper::place_filters`.
     filter: RwLock<Option<KeyFilter>>,
     extents: Extents,
     counters: Arc<Counters>,

@@ -7,10 +7,10 @@
 //!   read-write   the writer replaced what the reader read    reader -> next writer
 //! ```
 //!
-//! A range that was iterated over is a predicate: it reads each key in it, absent ones included. The
-//! versions of a key are in the order of their commits. What a read returned is first compared with
-//! the version that its snapshot has; so the dependencies don't rest on trust in snapshots, and an
-//! absent value, which several deletions could have left, has one version.
+//! A range that was iterated over is a predicate: it reads each key in it, absent ones included. The versions of a key
+//! are in the order of their commits. The result of a read is first compared with the version that its snapshot has; so
+//! the dependencies don't rest on trust in snapshots, and an absent value, which several deletions could have left, has
+//! one version.
 
 use alloy_primitives::{B256, Bytes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Where a transaction is in the order of commits: its commit, and its place in the group.
 pub(crate) type Place = (u64, usize);
 
-/// What a transaction read that it had not written itself.
+/// A transaction's read of another transaction's version.
 #[derive(Clone, Debug)]
 pub(crate) enum Observed {
     Key(B256, Option<Bytes>),
@@ -46,7 +46,7 @@ pub(crate) enum Dependency {
     ReadWrite,
 }
 
-/// What is wrong with a history.
+/// Violation found in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     /// A transaction read something else than its snapshot has.
@@ -111,8 +111,8 @@ fn versions_of(history: &[Done]) -> Versions {
     versions
 }
 
-/// Each key that a transaction read, with its value. Ranges read all keys that anybody ever wrote
-/// in them, and those that they returned.
+/// Each key that a transaction read, with its value. Ranges read all keys that were ever written in them, and those
+/// that they returned.
 fn reads_of(done: &Done, versions: &Versions) -> Vec<(B256, Option<Bytes>)> {
     let mut reads = Vec::new();
     for observed in &done.reads {

@@ -1,4 +1,4 @@
-//! What the tests of the store share: keys, small stores, and a seeded generator.
+//! Shared by the tests of the store: keys, small stores, and a seeded generator.
 #![allow(dead_code)] // Each test uses a part of it.
 
 pub(crate) mod checker;
@@ -120,7 +120,7 @@ pub(crate) fn root_after(
     let interval = interval as usize;
     let start = n.saturating_sub(1) / interval * interval;
     let below = start.saturating_sub(interval);
-    // What several commits changed, one after the other, compared state by state.
+    // Changes of several commits, one after the other, compared state by state.
     let upper = |from: usize, to: usize| {
         let mut trie = UpperTrie::of_entries();
         for n in from + 1..=to {

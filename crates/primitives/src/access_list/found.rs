@@ -5,7 +5,7 @@
 //! | values | list of the following, for each account of the access list, in its order |
 //! | nonce | number |
 //! | balance | number |
-//! | code hash | 32 bytes; none where there is no code |
+//! | code hash | 32 bytes; empty where there is no code |
 //! | slots | list of numbers: those of slots that change, in their order, then of slots read |
 //!
 //! Numbers have no leading zeros, and lengths are in their shortest form. The keys are in the

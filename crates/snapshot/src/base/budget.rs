@@ -4,13 +4,12 @@
 //!   | fixed | index | index being made | layers: delta, and intermediate | caches | slack |
 //! ```
 //!
-//! The size of the index follows from that of the state, and a merge holds two of them. Layers get
-//! half of the rest, as far as merges make use of it: the more changes a merge takes at once, the
-//! less it writes for each. The slack is for the allocator. Caches get all else: the value cache has
-//! a fixed size, the code cache grows up to a limit of its own, and cached pages get what the two
-//! leave, which is computed anew after each merge. Other memory that grows (the code directory,
-//! io_uring rings, pages pinned for the next blocks, layers that views hold) is subtracted before
-//! everything else is divided.
+//! The size of the index follows from that of the state, and a merge holds two of them. Layers get half of the rest, up
+//! to the size from which merges benefit: the more changes a merge takes at once, the less it writes for each. The
+//! slack is for the allocator. Caches get all else: the value cache has a fixed size, the code cache grows up to a
+//! limit of its own, and cached pages get what the two leave, which is computed anew after each merge. Other memory
+//! that grows (the code directory, io_uring rings, pages pinned for the next blocks, layers that views hold) is
+//! subtracted before everything else is divided.
 
 /// Buffers of segments and logs, the map of blocks by hash, and the program itself, in bytes: at
 /// most an eighth of all memory.
@@ -26,8 +25,8 @@ const LAYERS_BYTES_MAX: u64 = 480 << 20;
 const LAYERS_DIVISOR: u64 = 10;
 /// Share of the slack in the memory that is left: the allocator's fragmentation.
 const SLACK_FRACTION: f64 = 1.0 / 12.0;
-/// Slack beside that share, in bytes, at most an eighth of all memory: what merges use, and freed
-/// memory that the allocator has not returned yet.
+/// Slack beside that share, in bytes, at most an eighth of all memory: for merges, and for freed memory that the
+/// allocator has not returned yet.
 const SLACK_BYTES: u64 = 64 << 20;
 /// The value cache takes 1/128 of all memory: at 1 GiB it holds up to 160,000 accounts.
 const VALUE_CACHE_DIVISOR: u64 = 128;
@@ -72,7 +71,7 @@ pub fn restored_bytes_max(memory: u64) -> u64 {
     (memory / PAST_DIVISOR).max(PAST_BYTES_MIN)
 }
 
-/// What of that views of old blocks leave to blocks on which others can be built, in bytes.
+/// Part of that, in bytes, reserved for blocks on which others can be built.
 pub fn restored_bytes_reserved(memory: u64) -> u64 {
     restored_bytes_max(memory) / PAST_RESERVE_DIVISOR
 }

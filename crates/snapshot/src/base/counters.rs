@@ -58,7 +58,7 @@ macro_rules! counters {
         }
 
         impl CounterValues {
-            /// What each counter counts, in the order of [`CounterValues::named`].
+            /// Description of each counter, in the order of [`CounterValues::named`].
             pub const fn help() -> &'static [&'static str] {
                 &[$(concat!($($doc,)+),)+ $(concat!($($measured_doc,)+),)+]
             }

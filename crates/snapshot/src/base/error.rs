@@ -23,7 +23,7 @@ pub enum StateError {
     WrongLeaf {
         /// Path of the account, or key of the entry.
         path: B256,
-        /// What the database has.
+        /// Kind of the database's leaves.
         leaves: &'static str,
     },
     /// A value that is stored apart from its leaf, and is not there.
@@ -133,7 +133,7 @@ pub enum StateError {
     CannotFollow {
         /// The block that the subscriber has reached.
         cursor: BlockId,
-        /// What is missing.
+        /// Missing part.
         why: &'static str,
         /// The oldest canonical block whose state can still be read, and followed from.
         oldest: BlockNumber,

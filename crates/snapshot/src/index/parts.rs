@@ -12,8 +12,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Weighs a part by the memory of its trie plus the overheads of the allocator, whose blocks are a
-/// quarter larger than what they are asked for, and of the cache, in bytes.
+/// Weighs a part by the memory of its trie plus the overheads of the allocator, whose blocks are a quarter larger than
+/// requested, and of the cache, in bytes.
 #[derive(Clone)]
 struct PartWeight;
 
@@ -27,7 +27,7 @@ impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
 pub struct PartCache {
     /// Parts by sequence number of the checkpoint and offset in its section.
     parts: Cache<(u64, u64), Arc<PartialTrie>, PartWeight>,
-    /// Parts that somebody holds, in the cache or not, so that none is read twice meanwhile.
+    /// Parts that are held, in the cache or not, so that none is read twice meanwhile.
     resident: Mutex<ResidentParts>,
     /// Memory limit of the index, in bytes.
     bytes_max: u64,
@@ -39,11 +39,11 @@ pub struct PartCache {
 #[derive(Default)]
 struct ResidentParts {
     parts: HashMap<(u64, u64), Weak<PartialTrie>>,
-    /// Number of entries at which those that nobody holds are removed.
+    /// Number of entries at which dropped ones are removed.
     sweep_at: usize,
 }
 
-/// Number of entries below which those that nobody holds are not looked for.
+/// Number of entries below which dropped ones are not searched for.
 const SWEEP_MIN: usize = 1024;
 
 impl ResidentParts {
@@ -106,7 +106,7 @@ impl PartFile {
         self.cache.parts.weight() as usize
     }
 
-    /// Returns a part if it is in memory: in the cache, or held by somebody.
+    /// Returns a part if it is in memory: in the cache, or held elsewhere.
     pub(crate) fn cached(&self, part: PartRef) -> Option<Arc<PartialTrie>> {
         let key = self.key(part);
         let resident = || self.cache.resident.lock().parts.get(&key)?.upgrade();

@@ -45,7 +45,7 @@ pub(super) struct IndexEdit<'a> {
     unhashed: Vec<Link>,
 }
 
-/// What an [`IndexEdit`] leads to.
+/// Result of an [`IndexEdit`].
 pub(super) struct EditedIndex {
     pub(super) index: PartialTrie,
     /// As [`IndexEdit::touched`]. `None` if all nodes have moved.
@@ -181,7 +181,7 @@ impl<'a> IndexEdit<'a> {
                 }
                 at.link
             }
-            // A longer one has become part of what is at a child.
+            // A longer one has become part of the node at a child.
             NodeView::Extension { path: part, .. } if at.depth + part.len() > len => {
                 self.new.push_branch(children)
             }
@@ -275,7 +275,7 @@ impl<'a> IndexEdit<'a> {
         }
     }
 
-    /// Removes an old subtrie except for what is at `to`.
+    /// Removes an old subtrie except for the part at `to`.
     fn remove_around(&mut self, mut at: OldNode, to: &Path) {
         loop {
             let next = match self.step(at, to) {

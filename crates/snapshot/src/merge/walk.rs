@@ -239,8 +239,8 @@ impl<'a> Merger<'a> {
         Ok(is_same.then(|| self.before(before)))
     }
 
-    /// Whether the expanded entries of the subtrie at `link`, which is equal to the old one at `path`,
-    /// have their values where the old pages say. A damaged page says nothing: it stays as it is.
+    /// Whether the expanded entries of the subtrie at `link`, which is equal to the old one at `path`, have their
+    /// values at the places in the old pages. A damaged page stays as it is.
     fn are_stored_alike(&mut self, link: Link, path: &Path) -> Result<bool, StateError> {
         match self.trie.visit(link) {
             NodeView::Branch { children } => {
@@ -367,8 +367,8 @@ impl<'a> Merger<'a> {
         Ok(self.resident(link, old, path))
     }
 
-    /// Adds digests for a loose branch at `path` and for its children, as far as they have enough
-    /// leaves. Returns the size of the digests, in bytes.
+    /// Adds digests for a loose branch at `path` and for those of its children that have enough leaves. Returns the
+    /// size of the digests, in bytes.
     fn push_digests(
         &mut self,
         outcomes: &[Outcome],

@@ -220,7 +220,7 @@ impl AheadReader {
         }
     }
 
-    /// Notes who waits for a page that is not in memory. Begins to read it if nobody does yet.
+    /// Records a wait for a page that is not in memory. Begins to read it unless a read is under way.
     fn wait_for(
         &mut self,
         addr: PageAddr,
@@ -254,8 +254,8 @@ impl AheadReader {
         }
     }
 
-    /// Takes the reads that have ended, and adds the tickets of those who waited for them to
-    /// `ended`. With `wait`, returns once there is one, unless none is under way.
+    /// Takes the finished reads, and adds the tickets that waited for them to `ended`. With `wait`, returns once there
+    /// is one, unless none is under way.
     ///
     /// A read begins only here, while others can already be waiting for it: so this is called often.
     pub fn poll(&mut self, wait: bool, ended: &mut VecDeque<u64>) {

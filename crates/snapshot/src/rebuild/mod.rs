@@ -14,8 +14,8 @@
 //! determines the index. Checkpoints of an index on disk have no such list: with both damaged, there is
 //! nothing to rebuild from.
 //!
-//! Nothing is changed on disk before the state root equals that of the checkpoint. A rebuild reads
-//! all segments once, and keeps to the memory budget, except for eight bytes for each page.
+//! The disk stays unchanged until the state root equals that of the checkpoint. A rebuild reads all segments once, and
+//! keeps to the memory budget, except for eight bytes for each page.
 
 mod faults;
 mod named;

@@ -28,9 +28,9 @@ pub struct BackupReport {
 /// one may write to `from` meanwhile: the copy has all blocks that were in the log at the
 /// beginning.
 ///
-/// Files that nobody writes to any more (segments, checkpoints and full files of the block log) are
-/// linked if both disks are in one file system. That takes no time, and no space until one of the
-/// two databases removes the file. A linked file is one file: damage to it damages both databases.
+/// Files that are no longer written to (segments, checkpoints and full files of the block log) are linked if both disks
+/// are in one file system. That takes no time, and no space until one of the two databases removes the file. A linked
+/// file is one file: damage to it damages both databases.
 /// `progress` is called as files are copied.
 ///
 /// Damage to the original that does not prevent opening it is copied as it is, except for an index
@@ -39,7 +39,7 @@ pub struct BackupReport {
 /// # Errors
 ///
 /// [`StateError::BadStart`] if `to` is not empty, or [`StateError::UnfinishedBackup`] if that is a copy whose backup
-/// was interrupted, which can't be opened. After any other error the copied files are removed, as far as possible.
+/// was interrupted, which can't be opened. After any other error the copied files are removed if possible.
 /// [`StoreError::ReaderBehind`] if the writer gets more than [`Options::reader_lag`] checkpoints ahead of the copy.
 pub fn backup(
     from: &Arc<dyn Disk>,
@@ -55,9 +55,9 @@ pub trait BackupPart {
     /// Error of copying them.
     type Error: From<StateError>;
 
-    /// Takes hold of the files: what is opened or linked here can't be removed before it is copied. `db` is
-    /// the original at the block that is going to be the copy's newest. May be called again, if the
-    /// database has to be copied again, which removes all files of the attempt before.
+    /// Holds the files: a file that is opened or linked here can't be removed before it is copied. `db` is the original
+    /// at the block that is going to be the copy's newest. May be called again, if the database has to be copied again;
+    /// the files of the attempt before are then removed.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ fn is_empty(disk: &dyn Disk) -> Result<bool, DiskError> {
     Ok(true)
 }
 
-/// Removes the files of a backup that failed, as far as possible: the mark last.
+/// Removes the files of a failed backup where possible, the mark last.
 fn remove_all(disk: &dyn Disk) {
     let names = disk.list("").unwrap_or_default().into_iter();
     for name in names.filter(|name| name != unfinished::MARK) {

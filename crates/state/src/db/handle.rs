@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct CommittedBlock {
     /// The block, as it was sealed.
     pub meta: BlockMeta,
-    /// What it changed.
+    /// Changes of the block.
     pub changes: Changes,
     /// The changes that undo it: the values before.
     pub reverts: Changes,
@@ -131,8 +131,8 @@ impl Db {
         Ok(None)
     }
 
-    /// The block at `number` on the chain of the committed block `of`, itself included, whatever branch
-    /// that is on; `None` above it, and below the first block of the database.
+    /// Returns the block at `number` on the chain of the committed block `of`, itself included, on any branch; `None`
+    /// above it, and below the first block of the database.
     ///
     /// # Errors
     ///
@@ -149,8 +149,8 @@ impl Db {
         Ok(hash.map(|hash| BlockId::new(number, hash)))
     }
 
-    /// Fails if a block on `parent` could not be committed, because it would undo the finalized block:
-    /// before it is executed for nothing.
+    /// Fails if a block on `parent` could not be committed, because it would undo the finalized block. Callers check
+    /// this before they execute the block.
     ///
     /// # Errors
     ///
@@ -311,16 +311,15 @@ impl Db {
         }
     }
 
-    /// The disk that the database is on. What is beside the database on it is not the engine's.
+    /// The disk that the database is on. Other files on it are not the engine's.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.inner.store.disk
     }
 
-    /// Keeps the blocks above `number` in the block log, whatever [`Options::keep_blocks`] says:
-    /// `reader` is still going to read them. Each call replaces the number of the reader's one before;
-    /// [`BlockNumber::MAX`] ends it. Blocks that have left the log don't come back. If the head moves to
-    /// a branch that leaves the chain below `number`, the blocks above the fork are kept, and 64 below
-    /// it: whoever reads them may not know the hash of each block.
+    /// Keeps the blocks above `number` in the block log, regardless of [`Options::keep_blocks`], because `reader` is
+    /// still going to read them. Each call replaces the reader's previous number; [`BlockNumber::MAX`] ends it. Removed
+    /// blocks don't come back. If the head moves to a branch that leaves the chain below `number`, the blocks above the
+    /// fork are kept, and 64 below it: a reader may not know the hash of each block.
     pub fn keep_log_above(&self, reader: &'static str, number: BlockNumber) {
         let mut kept_above = self.inner.journal.kept_above.lock();
         match number {
@@ -353,9 +352,9 @@ impl Db {
         self.inner.set_head(id)
     }
 
-    /// Makes a committed block the head, and says which of its ancestors, itself included, are safe
-    /// and finalized. `None` leaves the block that there is, as far as it is still canonical; a
-    /// finalized block is safe, too. All of it is one record of the log: durable when this returns.
+    /// Makes a committed block the head, and sets which of its ancestors, itself included, are safe and finalized.
+    /// `None` keeps the previous block if it is still canonical; a finalized block is safe, too. Both are one record of
+    /// the log, durable when this returns.
     ///
     /// Branches that do not descend from the finalized block are freed: nothing can be built on them
     /// any more, and their blocks that are not committed yet are dropped.
@@ -400,12 +399,12 @@ impl Db {
     /// A pin without pages, for one block: see [`View::pinned`].
     pub fn page_pin(&self) -> Arc<PagePin> {
         let (_, ahead_max) = self.pinned_pages();
-        // As much again for what execution reads itself.
+        // As much again for execution's own reads.
         Arc::new(PagePin::new(self.inner.store.pages.clone(), 2 * ahead_max))
     }
 
-    /// Memory of the pages that pins hold, and its limit, in bytes. Whoever reads ahead should
-    /// pause at the limit.
+    /// Memory of the pages that pins hold, and its limit, in bytes. A caller that reads ahead should pause at the
+    /// limit.
     pub fn pinned_pages(&self) -> (u64, u64) {
         let bytes = self.inner.store.pages.pinned_bytes();
         (bytes, pinned_bytes_max(self.inner.options.memory_bytes))

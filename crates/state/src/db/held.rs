@@ -22,7 +22,7 @@ pub(crate) fn note(engine: &Arc<Engine>) {
 ///
 /// # Errors
 ///
-/// [`StoreError::InUse`], with what keeps it open if that is this process, and [`StoreError::Disk`] if the lock file
+/// [`StoreError::InUse`], which names the holder if that is this process, and [`StoreError::Disk`] if the lock file
 /// can't be opened.
 pub(crate) fn lock(disk: &dyn Disk) -> Result<DataDirLock, StoreError> {
     lock_data_dir(disk).map_err(|error| match error {

@@ -67,9 +67,8 @@ const UNREADABLE: &str = "pages_unreadable";
 impl Db {
     /// Passes all figures to `metrics`: [`Db::counters`], [`Db::stats`], [`Db::commit_latency`] and
     /// [`Db::seal_waits`]. Names with `bytes` are bytes, those that end in `_ns` nanoseconds, those that end in
-    /// `_block` block numbers, and all others count. The figures are counted anyway, so a database whose
-    /// figures nobody collects loses nothing. A call takes microseconds, and reads nothing from the
-    /// disk.
+    /// `_block` block numbers, and all others count. The figures are counted in any case, so a database without a
+    /// collector loses none. A call takes microseconds, and reads nothing from the disk.
     ///
     /// # Errors
     ///

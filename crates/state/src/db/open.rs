@@ -78,8 +78,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`StateError::Store`] if the directory cannot be read, and [`StateError::UnfinishedBackup`] if it is a copy that
-    /// was not finished: whatever it has, it is no place for another database.
+    /// [`StateError::Store`] if the directory cannot be read, and [`StateError::UnfinishedBackup`] if it is an
+    /// unfinished copy, where no other database may be created.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
         unfinished::refuse(disk)?;
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
@@ -321,9 +321,9 @@ fn no_head(sequence: u64, error: StateError) -> StateError {
     }
 }
 
-/// Adapts a checkpoint's view of the log to records that a repair has removed. Recent blocks whose
-/// record is gone are removed, and the head becomes the newest block below the old one to which all
-/// records lead. Returns a note if the head has changed.
+/// Adapts a checkpoint's view of the log to records that a repair has removed. Removes recent blocks without a record;
+/// the head becomes the newest block below the old one whose ancestors all have records. Returns a note if the head has
+/// changed.
 pub(crate) fn without_lost(
     log: &BlockLog,
     index: &BlockIndex,
@@ -390,7 +390,7 @@ pub(crate) struct FoundState {
     pub(crate) is_rebuilt: bool,
 }
 
-/// What to do where neither of the last two checkpoints can be read, nor the index be rebuilt.
+/// Advice if neither of the last two checkpoints can be read, nor the index be rebuilt.
 const NO_CHECKPOINT: &str = "the checkpoint before it is damaged, too, and the pages alone don't \
      tell which of them count: `cambium db repair` restores what can be restored; otherwise restore \
      the directory from a backup, or import the chain into a new one";

@@ -1,13 +1,13 @@
-//! The report of what opening a database has found, and the last step of opening: settling. Once
-//! everything is open and checked, settling sets damaged checkpoints aside, removes remains of
-//! crashes, and makes the files ready for writing.
+//! The report on opening a database, and the last step of opening: settling. Once everything is
+//! open and checked, settling sets damaged checkpoints aside, removes remains of crashes, and makes
+//! the files ready for writing.
 
 use crate::engine::parts::Engine;
 use alloy_primitives::{B256, Bytes};
 use cambium_snapshot::{StateError, remove_spilled};
 use cambium_store::{StoreError, create_readers_dir, quarantine};
 
-/// What opening a database has found and done.
+/// Findings and actions of opening a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Number of blocks of the log that were replayed, since the snapshot did not have them.

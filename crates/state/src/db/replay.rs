@@ -5,8 +5,8 @@
 //! [`blocks`](crate::log::blocks). No record prevents a database from opening at its last good
 //! block.
 //!
-//! Branches beside a finalized block are freed at the end, by what is finalized then: a later record may undo it, and
-//! go back to a branch that is no ancestor of this replay's base, as it was of the writer's.
+//! Branches beside a finalized block are freed only at the end, by the finality at that point: a later record may undo
+//! it, and return to a branch that is not an ancestor of this replay's base, though it was one of the writer's.
 
 use crate::{
     db::recovery::{Recovery, Unsettled},
@@ -35,8 +35,8 @@ pub(crate) struct Replay<'a> {
     skipped: usize,
     /// Blocks that were the head in the log, and whose state can't be restored.
     unreachable: HashSet<B256>,
-    /// Whether a reader goes on from where it was. It has freed branches meanwhile, so a block that it does not know
-    /// is no damage: opening again finds it.
+    /// Whether a reader continues from its position. It has freed branches meanwhile, so an unknown block is not
+    /// damage: reopening finds it.
     goes_on: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A replay of what a reader has not seen yet.
+    /// A replay of the records that a reader has not applied yet.
     pub(crate) fn going_on(inner: &'a Arc<Engine>) -> Self {
         Self {
             goes_on: true,

@@ -1,5 +1,5 @@
-//! The mark of a copy that is being made. A backup that is killed leaves it, and with it the copy is no database: what
-//! goes beside the database may be missing, which nothing else would tell.
+//! The mark of an unfinished copy. A killed backup leaves it, and the copy is then refused as a database: files that go
+//! beside the database may be missing, which no other check would find.
 
 use cambium_disk::Disk;
 use cambium_snapshot::StateError;

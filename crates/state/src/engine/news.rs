@@ -1,12 +1,12 @@
 //! Waking of subscribers.
 //!
-//! It says only *that* the canonical chain has changed. What has changed is in the log, so nothing
-//! grows while a subscriber is slow, and nobody who commits waits for one.
+//! A signal says only *that* the canonical chain has changed. The changes are in the log, so
+//! nothing grows while a subscriber is slow, and commits never wait for one.
 
 use parking_lot::{Condvar, Mutex};
 use std::time::Instant;
 
-/// Counts the changes of the canonical chain, and of what is finalized.
+/// Counts the changes of the canonical chain and of the finalized block.
 #[derive(Default)]
 pub(crate) struct News {
     count: Mutex<u64>,
@@ -14,7 +14,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Number of changes so far. Whoever reads it before a look at the chain misses none.
+    /// Number of changes so far. A thread that reads it before looking at the chain misses none.
     pub(crate) fn count(&self) -> u64 {
         *self.count.lock()
     }

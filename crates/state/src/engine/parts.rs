@@ -14,10 +14,11 @@
 //! [`ReadAccess`](crate::log::access::ReadAccess).
 //!
 //! Five locks stand beside these:
-//! - the roots of snapshots, under which nothing is taken; who waits for one holds none of these;
+//! - the roots of snapshots, under which nothing is taken; a thread that waits for one holds none
+//!   of these;
 //! - the tries for proofs, taken while none of these is held; `layers.current` is taken under it;
 //! - the phase of merging, taken under the first two at most; `layers.current` is taken under it;
-//! - the list of what may be reclaimed, under which only locks of the store are taken;
+//! - the list of files to reclaim, under which only locks of the store are taken;
 //! - the count of news for subscribers, under which nothing is taken.
 //!
 //! Order of writing, on which crash safety rests:
@@ -50,7 +51,7 @@ pub(crate) struct Engine {
     pub(crate) prover: Mutex<Option<Delta>>,
     /// States of old blocks that views hold.
     pub(crate) past: Arc<PastStates>,
-    /// What computes roots if the chain has the `layered` commitment.
+    /// Computes roots if the chain has the `layered` commitment.
     pub(crate) layered: Option<Layered>,
     /// Wakes subscribers.
     pub(crate) news: News,

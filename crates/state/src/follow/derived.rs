@@ -15,7 +15,7 @@ use cambium_snapshot::pool::lower_priority;
 use parking_lot::Mutex;
 use std::error::Error;
 
-/// Divisor of a memory budget: what one follower gets.
+/// Divisor of the memory budget for the share of one follower.
 const FOLLOWER_DIVISOR: u64 = 16;
 /// Least and largest memory of a follower, in bytes. With the least, files are small and look-ups have no
 /// filters.
@@ -118,7 +118,7 @@ pub struct DerivedFollower<D: Derived> {
 impl<D: Derived> DerivedFollower<D> {
     /// Starts to follow.
     pub fn start(derived: D, db: Db) -> Self {
-        // The syncs of commits wait for whatever the device was given before them.
+        // Syncs of commits wait for all writes that the device has queued before them.
         derived.pace().set_gentle(true);
         derived.followers().lock().start();
         derived.keep_log(&db);

@@ -10,9 +10,9 @@
 //!
 //! A [`Subscription`] is a block that the subscriber has reached: the *cursor*. The next event follows from the
 //! cursor and from the canonical chain of that moment, and its changes are read from the block log.
-//! So there is no queue that a slow subscriber could fill, no commit waits for one, and a
-//! subscriber that stores its cursor together with what it derives from the events loses nothing in
-//! a crash: every block that is announced is durable before.
+//! So there is no queue that a slow subscriber could fill, no commit waits for one, and a subscriber that stores its
+//! cursor together with the data that it derives from the events loses nothing in a crash: every block that is
+//! announced is durable before.
 //!
 //! Deliberately absent: blocks are not kept for subscribers. [`Options::keep_blocks`](crate::Options)
 //! says how far one may fall behind, and [`Db::keep_log_above`] keeps more.
@@ -36,7 +36,7 @@ use std::{
 /// Blocks of which a subscription remembers the position in the log, so that it can undo them after
 /// their branch was forgotten.
 const REMEMBERED_MAX: usize = 4096;
-/// Attempts of a reader to take a step, each after catching up with whoever removes what it reads.
+/// Attempts of a reader to take a step, each after catching up with the writer, which removes old files.
 const READER_ATTEMPTS: u32 = 4;
 /// Time between two looks of a reader at the log that another process writes.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
@@ -71,10 +71,10 @@ impl Db {
     /// the block of the [`View`](crate::View) from which it began, or the stored
     /// [`Subscription::cursor`] of an earlier one. The first event comes after that block.
     ///
-    /// If `cursor` is not canonical any more, the blocks on its branch are reverted first. Each event
-    /// is delivered at least once: a subscriber that was stopped between handling an event and storing
-    /// the cursor gets that event again. Nothing is lost by being slow, or away, as long as the log keeps
-    /// the blocks: see [`Options::keep_blocks`](crate::Options::keep_blocks).
+    /// If `cursor` is not canonical any more, the blocks on its branch are reverted first. Each event is delivered at
+    /// least once: a subscriber that was stopped between handling an event and storing the cursor gets that event
+    /// again. A slow or stopped subscriber misses nothing while the log keeps the blocks: see
+    /// [`Options::keep_blocks`](crate::Options::keep_blocks).
     ///
     /// The subscription is a handle of the database, which [`Db::close`] waits for.
     ///
@@ -163,30 +163,29 @@ impl Subscription {
         self.reached
     }
 
-    /// Returns the next event, without waiting for one: `None` if the subscriber is at the head, and
-    /// knows what is finalized. Reads the block log. A subscriber of a database that is
-    /// [open for reading](Db::open_read_only) looks for what the writer has written since.
+    /// Returns the next event, without waiting for one: `None` if the subscriber is at the head, and knows the
+    /// finalized block. Reads the block log. A subscriber of a database that is [open for reading](Db::open_read_only)
+    /// reads the writer's new records first.
     ///
     /// # Errors
     ///
-    /// [`StateError::CannotFollow`] if the cursor is not in the database, if it is on a branch that was
-    /// forgotten long ago, or if blocks after it have left the log: whatever the subscriber has derived
-    /// must be made again, from the state at a newer block. [`StateError::Store`] and
-    /// [`StateError::Damaged`] if the log can't be read; in a reader, also the errors of
-    /// [`Db::catch_up`]. After an error the cursor is where it was.
+    /// [`StateError::CannotFollow`] if the cursor is not in the database, if it is on a branch that was forgotten long
+    /// ago, or if blocks after it have left the log: the subscriber's derived data must be made again, from the state
+    /// at a newer block. [`StateError::Store`] and [`StateError::Damaged`] if the log can't be read; in a reader, also
+    /// the errors of [`Db::catch_up`]. After an error the cursor is where it was.
     pub fn try_next(&mut self) -> Result<Option<ChainEvent>, StateError> {
         if !self.db.is_read_only() {
             return self.step();
         }
-        // Where there is no block to add, this handle may be what is behind, and not the cursor: somebody else has
-        // followed the writer further.
+        // Without a block to add, this handle may be behind instead of the cursor: another subscriber may have followed
+        // the writer further.
         if !matches!(self.look(), Ok(NextStep::Apply(_) | NextStep::Finalize(_))) {
             self.db.catch_up()?;
         }
         let mut attempt = 1;
         loop {
             match self.step() {
-                // What it read may have left the log meanwhile.
+                // Blocks may have left the log during the read.
                 Err(_) if attempt < READER_ATTEMPTS => {
                     attempt += 1;
                     self.db.catch_up()?;
@@ -211,7 +210,7 @@ impl Subscription {
                 return Ok(Some(event));
             }
             if self.db.is_read_only() {
-                // Nobody announces what another process writes.
+                // Writes of another process wake no subscriber.
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Ok(None);
@@ -223,7 +222,7 @@ impl Subscription {
         }
     }
 
-    /// What follows from the cursor and the chain of this moment.
+    /// The next step from the cursor on the present chain.
     fn look(&self) -> Result<NextStep, StateError> {
         let finalized = self.db.finality().finalized;
         let to = match self.only_finalized {

@@ -1,8 +1,8 @@
-//! What the `layered` commitment adds to a database: the upper tries at the newest blocks, and the
-//! roots of the snapshots on which they stand. `docs/COMMITMENTS.md` has the definition.
+//! State of the `layered` commitment: the upper tries at the newest blocks, and the roots of the
+//! snapshots on which they stand. `docs/COMMITMENTS.md` has the definition.
 //!
-//! The *snapshot* of the commitment is the state after a certain block, whatever the pages hold: it
-//! has nothing to do with when merges happen.
+//! The *snapshot* of the commitment is the state after a certain block. It is independent of the
+//! state in the pages, and of the times of merges.
 
 pub(crate) mod intervals;
 pub(crate) mod uppers;

@@ -16,7 +16,7 @@ enum Entry {
     Known(B256),
 }
 
-/// Who computes a root.
+/// Result of claiming the computation of a root.
 pub(crate) enum Claim {
     /// It is known.
     Known(B256),
@@ -26,7 +26,7 @@ pub(crate) enum Claim {
     Mine(RootJob),
 }
 
-/// The computation of a root. Dropping it without a root lets somebody else try.
+/// The computation of a root. Dropping it without a root lets another thread try.
 pub(crate) struct RootJob {
     roots: Arc<SnapshotRoots>,
     block: BlockId,
@@ -61,13 +61,13 @@ pub(crate) struct SnapshotRoots {
 #[derive(Default)]
 struct Roots {
     entries: HashMap<B256, (BlockNumber, Entry)>,
-    /// Number of jobs that have not ended. Somebody else may have found the root of one meanwhile.
+    /// Number of jobs that have not ended. Another thread may have found the root of one meanwhile.
     jobs: usize,
 }
 
 impl SnapshotRoots {
     /// Returns the root of a block if it is known; otherwise makes the caller compute it, unless
-    /// somebody does.
+    /// another thread does.
     pub(crate) fn claim(self: &Arc<Self>, block: BlockId) -> Claim {
         let mut roots = self.roots.lock();
         match roots.entries.get(&block.hash) {

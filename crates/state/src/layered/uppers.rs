@@ -7,9 +7,9 @@
 //!                              reverts of each block
 //! ```
 //!
-//! Tries move down by reverts, which restore what is in them, and up by the net changes of blocks.
-//! At the first block of the next interval the delta becomes the intermediate trie. What is farther
-//! away is built anew from the changes of two intervals.
+//! Tries move down by the reverts of blocks, and up by their net changes. At the first block of the
+//! next interval the delta becomes the intermediate trie. Tries farther away are built anew from
+//! the changes of two intervals.
 
 use alloy_primitives::B256;
 use cambium_primitives::{AccountDiff, BlockId};

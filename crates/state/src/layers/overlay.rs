@@ -50,7 +50,7 @@ impl AncestorSet {
 /// The versions of one value, in the order of their layers.
 type Versions<T> = SmallVec<[(LayerId, T); 1]>;
 
-/// What a leaf of 64 nibbles has: the fields of an account, or the value of an entry.
+/// Content of a leaf of 64 nibbles: the fields of an account, or the value of an entry.
 #[derive(Clone, Debug)]
 enum Leaf {
     Account(Account),
@@ -375,7 +375,7 @@ impl Overlay {
                     Some((_, Some(Leaf::Account(account)))) => {
                         visit(MergedChange::Account(*path, Some(*account)));
                     }
-                    // The same key and value in the cache, whatever the leaf was.
+                    // The same key and value in the cache for both kinds of leaf.
                     Some((_, None)) => visit(MergedChange::Account(*path, None)),
                     None => {}
                 }

@@ -18,8 +18,7 @@ const REMEMBERED_HEIGHTS: u64 = 1024;
 /// Most blocks that are remembered while the index is rebuilt.
 const REMEMBERED_BLOCKS_MAX: usize = 1 << 16;
 
-/// Whether a reader may rebuild the index in its own memory, which is sound only if nobody writes
-/// to the database.
+/// Whether a reader may rebuild the index in its own memory, which is sound only without a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MayRebuild(pub(crate) bool);
 
@@ -226,7 +225,7 @@ impl<'a> IndexRebuild<'a> {
         }
     }
 
-    /// Sets the index to the chain up to `tip`, as far as its blocks are remembered.
+    /// Sets the index to the remembered blocks of the chain up to `tip`.
     fn set_tip(&mut self, tip: BlockId) -> Result<(), StateError> {
         let mut new = Vec::new();
         let mut next = tip;

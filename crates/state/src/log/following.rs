@@ -14,7 +14,7 @@ pub(crate) enum FollowTo {
     Finalized(Option<BlockId>),
 }
 
-/// What follows the block that a subscriber has reached.
+/// Next step of a subscriber from the block that it has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// The block is not canonical: it is undone.
@@ -23,7 +23,7 @@ pub(crate) enum NextStep {
     Apply(BlockEntry),
     /// The finalized block, which is the block itself or an ancestor.
     Finalize(BlockId),
-    /// Nothing, until the chain changes.
+    /// No step until the chain changes.
     Wait,
 }
 

@@ -20,8 +20,7 @@ use std::collections::BTreeMap;
 /// that this adds to a merge, however long the log is.
 const FILES_AT_ONCE: usize = 16;
 
-/// Blocks below a fork that are kept for whoever reads the log, and knows the hash of one block out of so
-/// many.
+/// Number of blocks kept below a fork, for a reader of the log that knows the hash of only one block in that many.
 const KEPT_BELOW_FORK: u64 = 64;
 
 /// The block log of an open database. A block is durable once its record is in the synced log.
@@ -43,13 +42,12 @@ pub(crate) struct Journal {
     /// Position of the record that is being replayed, if merges are needed to apply it: checkpoints
     /// must name it, so that the next opening replays from there.
     pub(crate) replaying: Mutex<Option<LogPosition>>,
-    /// The head that the log names, while the head in memory is still moving down to it. Read and
-    /// changed only under `writer`, or before anybody else has the database.
+    /// The head that the log names, while the head in memory is still moving down to it. Read and changed only under
+    /// `writer`, or before the database is shared.
     pub(crate) target_head: Mutex<Option<BlockId>>,
-    /// The safe and finalized blocks. Changed only under `writer`, or before anybody else has the
-    /// database.
+    /// The safe and finalized blocks. Changed only under `writer`, or before the database is shared.
     pub(crate) finality: Mutex<Finality>,
-    /// Blocks above the lowest of these are kept, whatever the options say: by who reads them.
+    /// Lowest block number above which each reader needs blocks, kept regardless of the options.
     pub(crate) kept_above: Mutex<BTreeMap<&'static str, BlockNumber>>,
     /// Dropped last: it holds the lock of the directory.
     pub(crate) access: Access,
@@ -206,7 +204,7 @@ impl Journal {
             .max(self.genesis.number)
     }
 
-    /// The lowest number above which somebody wants the blocks.
+    /// The lowest number above which a reader of the log needs the blocks.
     fn kept_above(&self) -> BlockNumber {
         let kept_above = self.kept_above.lock();
         kept_above
@@ -216,8 +214,8 @@ impl Journal {
             .unwrap_or(BlockNumber::MAX)
     }
 
-    /// Goes on keeping what whoever reads the log needs when blocks from `changed` on have left the chain.
-    /// The caller has locked `writer`.
+    /// Keeps the blocks that readers of the log need when blocks from `changed` on have left the chain. The caller has
+    /// locked `writer`.
     pub(crate) fn keep_from_fork(&self, changed: BlockNumber) {
         let fork = changed.saturating_sub(1 + KEPT_BELOW_FORK);
         for above in self.kept_above.lock().values_mut() {
@@ -225,8 +223,8 @@ impl Journal {
         }
     }
 
-    /// Forgets safe and finalized blocks from `changed` on that are not canonical any more. While the head
-    /// is on its way down, it does nothing: what is canonical in memory then is not what the log names.
+    /// Forgets safe and finalized blocks from `changed` on that are not canonical any more. Does nothing while the head
+    /// is on its way down: the canonical chain in memory is not yet the one that the log names.
     pub(crate) fn forget_changed(&self, changed: BlockNumber) {
         if self.target_head.lock().is_some() {
             return;

@@ -10,9 +10,9 @@
 //! are removed when the *next* checkpoint is durable, so that both of the last two can be opened.
 //! As soon as a merge has planned that position, nothing that needs older blocks gets into the log.
 //!
-//! A file can be removed when all blocks in it, of whatever branch, are old. Where a block was lost
-//! and imported again, its record comes after those of its children. So the place of one block
-//! proves nothing about a file: each file is read once before it is removed.
+//! A file can be removed when all blocks in it, on any branch, are old. Where a block was lost and
+//! imported again, its record comes after those of its children. So the place of one block proves
+//! nothing about a file: each file is read once before it is removed.
 
 use cambium_primitives::BlockNumber;
 use cambium_store::LogPosition;
@@ -43,9 +43,9 @@ impl Kept {
 /// Retention state of an open database.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeping {
-    /// What the newest checkpoint keeps.
+    /// Range that the newest checkpoint keeps.
     pub(super) newest: Kept,
-    /// What the checkpoint that is being written will keep; equal to `newest` if there is none.
+    /// Range that the checkpoint being written will keep; equal to `newest` if there is none.
     pub(super) planned: Kept,
     /// The highest block of each file that was read. Only files before the newest, which don't
     /// change any more.
@@ -62,7 +62,7 @@ impl Keeping {
         }
     }
 
-    /// What the newest checkpoint keeps.
+    /// Returns the range that the newest checkpoint keeps.
     pub(crate) const fn newest(&self) -> Kept {
         self.newest
     }

@@ -37,7 +37,7 @@ pub(crate) struct LogState {
     pub(crate) head: BlockId,
     /// Position from which opening replays the log: see [`AboveSnapshot::replay`].
     pub(crate) replay: LogPosition,
-    /// The blocks of the newest heights, whatever their branch.
+    /// The blocks of the newest heights, on any branch.
     pub(crate) recent: Vec<RecentBlock>,
     /// From where on blocks are kept.
     pub(crate) kept: Kept,
@@ -50,13 +50,12 @@ pub(crate) struct LogState {
     pub(crate) layered: Option<LayeredRoots>,
 }
 
-/// What a checkpoint has to say of the roots of the `layered` commitment. Its own state root is
-/// that of the trie in its pages.
+/// Roots of the `layered` commitment in a checkpoint. The checkpoint's own state root is that of the trie in its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LayeredRoots {
     /// The root in the header of the checkpoint's block.
     pub(crate) state_root: B256,
-    /// Roots of the tries after the blocks at which intervals end, as far as they are known.
+    /// Known roots of the tries after the blocks at which intervals end.
     pub(crate) snapshots: Vec<(BlockId, B256)>,
 }
 

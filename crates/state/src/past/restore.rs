@@ -334,7 +334,7 @@ impl Engine {
             };
             let meta = self.journal.meta_of(id, position)?;
             let state = self.past_state(base, meta, &fold.finish());
-            // Whoever finds it there may read values.
+            // Callers that find it there may read values.
             if has_values {
                 self.past.put(&state);
             }

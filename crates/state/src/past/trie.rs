@@ -1,4 +1,4 @@
-//! The state trie of a view, for whoever reads its nodes one by one.
+//! The state trie of a view, for callers that read single nodes.
 
 use crate::{
     engine::parts::Engine,

@@ -78,7 +78,7 @@ impl Repair<'_> {
             }
             rebuild_index(&index, log, meta)?;
             let bad = bad.to_string();
-            // What is missing of blocks whose records are lost is told with these.
+            // Blocks missing because their records are lost are reported with those.
             if first_bad().is_none_or(|still| still.to_string() != bad) {
                 self.add_finding(bad, "rebuilt from the log", true);
             }

@@ -61,9 +61,9 @@ impl Repair<'_> {
         }
     }
 
-    /// Writes the blocks of the log again that the device can't read: zeros, except for what the
-    /// removal of damage has written there. Returns whether such a block was outside all known
-    /// damage, so that the newest blocks may be lost.
+    /// Rewrites the blocks of the log that the device can't read: zeros, except for the bytes that the removal of
+    /// damage has written there. Returns whether such a block was outside all known damage, so that the newest blocks
+    /// may be lost.
     pub(super) fn unreadable_ends(&mut self, damaged: &[LogDamage]) -> Result<bool, StateError> {
         let block_bytes = BLOCK_BYTES as u64;
         let mut is_any = false;
@@ -79,7 +79,7 @@ impl Repair<'_> {
                     let is_here = offset < block + block_bytes && block < end;
                     match damage.kind {
                         LogDamageKind::Header | LogDamageKind::Range => is_here.then_some(end),
-                        // Nothing follows the end of a file.
+                        // The end of a file has no successor.
                         LogDamageKind::End => is_here.then_some(u64::MAX),
                         LogDamageKind::File | LogDamageKind::Newest => Some(u64::MAX),
                     }

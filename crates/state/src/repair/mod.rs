@@ -163,7 +163,8 @@ impl Repair<'_> {
     }
 }
 
-/// Whether nothing tells that the blocks which the newest gap may have had were added again: no block follows it.
+/// Whether the blocks that may have been in the newest gap are possibly lost: no block follows to show that they were
+/// added again.
 fn is_end_lost(log: &BlockLog, gaps: &[(LogPosition, u32)]) -> Result<bool, StateError> {
     // Older files may be there still, and their blocks are not kept.
     let newest = gaps.iter().max().filter(|(at, _)| *at >= log.start());

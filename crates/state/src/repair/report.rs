@@ -10,7 +10,7 @@ use std::{ops::RangeInclusive, sync::Arc};
 /// Progress of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairProgress {
-    /// Name of the step: what is being checked.
+    /// Name of the step, such as the files being checked.
     pub step: &'static str,
     /// Amount that is done, in the step's own unit.
     pub done: u64,
@@ -21,15 +21,15 @@ pub struct RepairProgress {
 /// One damaged thing, and what the repair did about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairFinding {
-    /// What is damaged, and in which file.
+    /// Description of the damage, with the file.
     pub damage: String,
-    /// What was done about it, or what the user has to do.
+    /// Action taken, or advice to the user.
     pub remedy: String,
     /// Whether it was restored completely.
     pub is_repaired: bool,
 }
 
-/// What a repair has found and done, or would do.
+/// Findings of a repair, and its actions, done or planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// Whether this was a trial, which changes nothing.

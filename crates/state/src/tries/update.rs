@@ -34,7 +34,7 @@ pub(crate) enum PagesAre {
     OnDisk,
 }
 
-/// What a shard contributes to a proof.
+/// Contribution of a shard to a proof.
 enum ShardProof<T> {
     /// No key is in it.
     NotNeeded,
@@ -285,7 +285,7 @@ impl TrieShards {
                 Err(TopLevelsError::Unresolved { shard }) => {
                     self.load_root(usize::from(shard), base, counters)?
                 }
-                // The same, loaded by a read: what is below its root may never have been hashed.
+                // The same shard, loaded by a read: nodes below its root may never have been hashed.
                 Err(TopLevelsError::NotHashed { shard }) if hashed != Some(shard) => {
                     hashed = Some(shard);
                     let trie = &mut self.shards[usize::from(shard)].trie;

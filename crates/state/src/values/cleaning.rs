@@ -18,17 +18,15 @@
 //! its value. So views, branches, reverts, replays and other processes need no rule for it, and no
 //! crash comes between a value's two places.
 //!
-//! **Pace.** A block moves at most as many bytes as it puts, and a few more, so that deletions are
-//! followed, too. What it does not use is *credit* for later blocks, up to a limit: a value is never
-//! moved in parts. To find the live values of a victim, each key in it is looked up, so the number
-//! of look-ups is limited as well.
+//! **Pace.** A block moves at most as many bytes as it puts, and a few more, so that cleaning also follows deletions.
+//! Unused bytes are *credit* for later blocks, up to a limit: a value is never moved in parts. To find the live values
+//! of a victim, each key in it is looked up, so the number of look-ups is limited as well.
 //!
 //! **Bound.** Dead bytes that no kept block needs do not exceed the live ones for long. Beside them
 //! are the values that kept blocks have replaced, and what was written since the last two merges:
 //! blocks wait for a merge that values have run ahead of.
 //!
-//! What is left out: while all blocks are kept, nothing is cleaned, since reverts need each value
-//! that ever was.
+//! Deliberately absent: while all blocks are kept, nothing is cleaned, since reverts need each value that ever was.
 
 use alloy_primitives::B256;
 use cambium_primitives::{BlockNumber, StoredValue, VALUE_BYTES_MAX};
@@ -57,10 +55,10 @@ pub(crate) struct Candidate {
 /// Victims, and who empties them.
 #[derive(Default)]
 pub(crate) struct Cleaning {
-    /// Locked by the session that moves values. Nobody waits for it.
+    /// Locked by the session that moves values. Other sessions skip it.
     victims: Mutex<Victims>,
-    /// What a merge has chosen and no session has seen yet. Locked for moments only: a session that
-    /// moves values may wait for a merge.
+    /// Victims that a merge has chosen and no session has taken yet. Locked for moments only: a session that moves
+    /// values may wait for a merge.
     chosen: Mutex<Option<Vec<Victim>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Values that are too long for their leaves: writing and reading them, and who needs which segment.
+//! Values that are too long for their leaves: writing and reading them, and retention of their segments.
 //!
 //! ```text
 //!   session  value, value ... finish   seal          commit            merge
@@ -6,10 +6,10 @@
 //!            keeps it and later ones   | keeps it    |   then the log  |   keep what they replace
 //! ```
 //!
-//! A value is written when its session gets it, once. What refers to it afterwards holds its hash,
-//! its length and its place ([`StoredValue`]). Until a merge counts it as live, its segment is kept by
-//! the layer of its block, and before there is a layer by a *pin*. Pins are read before the layers
-//! are, and go only once there is a layer. So no moment exists at which neither shows.
+//! A session writes each value once, when it gets it. Later references hold its hash, its length and its place
+//! ([`StoredValue`]). Until a merge counts it as live, its segment is kept by the layer of its block, and before there
+//! is a layer by a *pin*. Pins are read before the layers are, and go only once there is a layer. So no moment exists
+//! at which neither shows.
 //!
 //! A segment that no kept checkpoint, no revert of a kept block and no layer refers to is removed
 //! once every snapshot is dropped that was there when this was found out: a view of it may read
@@ -48,7 +48,7 @@ pub(crate) struct LongValues {
     bytes_at_merge: AtomicU64,
 }
 
-/// What checkpoints and views keep.
+/// Segments kept by checkpoints and views.
 struct Retention {
     /// The first segment to which blocks after the newest checkpoint may refer.
     pinned_from: u32,
@@ -56,7 +56,7 @@ struct Retention {
     planned: u32,
     /// Earlier snapshots that views may hold.
     snapshots: Vec<Weak<Snapshot>>,
-    /// Segments that nobody needs but views of these snapshots.
+    /// Segments needed only by views of these snapshots.
     removable: BTreeMap<u32, Vec<Weak<Snapshot>>>,
 }
 
@@ -244,7 +244,7 @@ impl LongValues {
         retention.snapshots.retain(|one| one.strong_count() > 0);
         retention.snapshots.push(Arc::downgrade(old));
         let views = retention.snapshots.clone();
-        // The block itself stays, and with it what it wrote; what it replaced may go.
+        // The block itself stays, with the values that it wrote; those that it replaced may go.
         let found = self.segments.removable(kept.saturating_add(1), pinned_from);
         let known = std::mem::take(&mut retention.removable);
         let mut removable = BTreeMap::new();
@@ -255,7 +255,7 @@ impl LongValues {
         retention.removable = removable;
     }
 
-    /// Removes the segments below `pinned_from` that nobody needs any more.
+    /// Removes the unneeded segments below `pinned_from`.
     pub(crate) fn remove_unneeded(
         &self,
         pinned_from: u32,

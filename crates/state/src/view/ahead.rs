@@ -12,8 +12,8 @@ use std::{collections::VecDeque, sync::Arc, task::Poll};
 /// Reads ahead of execution. A caller asks for keys one at a time, and does other work until their
 /// pages have arrived: any number of reads are under way at once, on one thread.
 ///
-/// Pages are kept in a pin, which the block's own view shares ([`View::pinned`]). What is read ahead
-/// never changes a result. Execution waits for a page that is under way instead of reading it again.
+/// Pages are kept in a pin, which the block's own view shares ([`View::pinned`]). Reading ahead never changes a result.
+/// Execution waits for a page in flight instead of reading it again.
 pub struct ReadAhead {
     reader: AheadReader,
 }
@@ -93,8 +93,8 @@ impl ReadAhead {
         self.load(view, pin, slot)
     }
 
-    /// Takes the reads that have ended, and adds the tickets of those who waited for them to
-    /// `ended`. With `wait`, returns once there is one, unless none is under way.
+    /// Takes the finished reads, and adds the tickets that waited for them to `ended`. With `wait`, returns once there
+    /// is one, unless none is under way.
     pub fn poll(&mut self, wait: bool, ended: &mut VecDeque<u64>) {
         self.reader.poll(wait, ended);
     }

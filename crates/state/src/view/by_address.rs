@@ -19,9 +19,9 @@ fn slot_of(slot: &U256) -> B256 {
 }
 
 impl View {
-    /// Reads the account at an address; `None` if it doesn't exist. What recent blocks wrote and what the value
-    /// cache has comes from memory, absent accounts included; the rest takes one device read, and two if the
-    /// index does not fit into memory.
+    /// Reads the account at an address; `None` if it doesn't exist. Accounts that recent blocks wrote or that are in
+    /// the value cache come from memory, absent ones included; others take one device read, and two if the index does
+    /// not fit into memory.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Accounts, entries and slots in the order of their keys: what layers wrote, merged with the snapshot.
+//! Accounts, entries and slots in the order of their keys: changes in layers merged with the snapshot.
 
 use crate::{
     layers::overlay::{AncestorSet, Overlay},
@@ -130,7 +130,7 @@ type ReadBelow<'a, T> = fn(&mut TopLeaves<'a>) -> Result<Option<(B256, T)>, Stat
 const KEYS_FIRST: usize = 16;
 const KEYS_MAX: usize = 16_384;
 
-/// What visible layers wrote, from a key on; what they deleted is `None`.
+/// Changes in visible layers, from a key on; deleted keys are `None`.
 struct Above<'a, T> {
     overlay: &'a Overlay,
     seen: &'a AncestorSet,
@@ -182,7 +182,7 @@ impl<T> Source for Option<Above<'_, T>> {
     }
 }
 
-/// What the snapshot has, from a key on.
+/// Leaves of the snapshot, from a key on.
 struct Below<'a, T> {
     leaves: TopLeaves<'a>,
     next: ReadBelow<'a, T>,

@@ -60,7 +60,7 @@ impl KnownKey for EntryKey {
 }
 
 impl KnownValues {
-    /// Adds values that were read, as far as there is room.
+    /// Adds values that were read, up to [`KNOWN_MAX`].
     pub(crate) fn add<K: KnownKey>(&mut self, keys: &[K], values: &[K::Value]) {
         let room = KNOWN_MAX.saturating_sub(self.len());
         let read = keys.iter().copied().zip(values.iter().cloned());

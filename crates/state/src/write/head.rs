@@ -113,8 +113,8 @@ impl Engine {
         self.layers.current.read().tree.head().block
     }
 
-    /// The safe and finalized blocks after `head` has become the head and `asked` was asked for. What
-    /// is not asked for stays, as far as it is canonical then.
+    /// Returns the safe and finalized blocks after `head` has become the head with `asked`. Blocks that are not set in
+    /// `asked` stay if they are canonical then.
     fn finality_after(&self, head: BlockId, asked: Finality) -> Result<Finality, StateError> {
         let is_ancestor = |block: BlockId| -> Result<bool, StateError> {
             match block.number <= head.number {

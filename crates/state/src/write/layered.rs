@@ -78,7 +78,7 @@ impl Engine {
             // Shared state is behind locks. Tries that a panic has left half changed are dropped.
             let compute = || pool::in_background(|| inner.compute_snapshot_root(block));
             let computed = catch_unwind(AssertUnwindSafe(compute));
-            // Who waits for the job may open the database again at once.
+            // A thread that waits for the job may open the database again at once.
             drop(inner);
             // A block that needs the root, and does not find it, tries again and reports the error.
             if let Ok(Ok(root)) = computed {
@@ -120,7 +120,7 @@ impl Engine {
         self.health.check()?;
         let root = match self.root_of_layer(block)? {
             Some(root) => root,
-            // A merge that passed the block has found it. Restoring its state would take memory for nothing.
+            // A merge that passed the block has found the root. Restoring its state would only take memory.
             None => match self.known_snapshot_root(block) {
                 Some(root) => root,
                 None => self.root_of_old_state(block)?,

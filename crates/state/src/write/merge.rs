@@ -189,7 +189,7 @@ impl Engine {
             head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
             target_head,
-            // What a replay finds finalized may be undone by a later record.
+            // A later record may undo the finality that a replay finds.
             finalized: match self.journal.replaying.lock().is_some() {
                 true => None,
                 false => self.journal.finality.lock().finalized,
@@ -271,8 +271,8 @@ impl Engine {
         let root = old.root();
         let merged: HashSet<_> = way.iter().map(|layer| layer.id).collect();
         for layer in way.into_iter().rev().filter(|layer| layer.id != root.id) {
-            // The checkpoint before this one refers to what was replaced, also where the head is
-            // below its block by now.
+            // The checkpoint before this one refers to the replaced values, also where the head is below its block by
+            // now.
             let until = layer.block.number.max(root.block.number.saturating_add(1));
             values.merge_block(&layer.changes, &layer.reverts, until);
         }
@@ -294,7 +294,7 @@ impl Engine {
         segments.fold(pinned, u32::min)
     }
 
-    /// Removes segments of values that nobody needs any more.
+    /// Removes unneeded segments of values.
     fn remove_values(&self) -> Result<(), StateError> {
         let Some(values) = &self.store.values else {
             return Ok(());
@@ -381,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// What a checkpoint of `target` says about the `layered` commitment, if the chain has it.
+    /// Roots of the `layered` commitment for a checkpoint of `target`, if the chain has it.
     fn layered_roots(&self, target: &Layer, head: BlockId) -> Option<LayeredRoots> {
         let layered = self.layered.as_ref()?;
         let oldest = head.number.min(target.block.number);

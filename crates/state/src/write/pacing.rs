@@ -9,7 +9,7 @@
 //! While a merge is under way, the layers that have grown since it began may not fill a larger
 //! share of the room than the share of the merge that is done. Blocks that arrive faster than they
 //! can be merged are thus slowed down evenly, in proportion to their size. As soon as the memory of
-//! the merged layers is free, nobody waits any more, whatever remains of the merge.
+//! the merged layers is free, blocks stop waiting even if the merge is unfinished.
 //!
 //! Long values take little memory and much disk, and only a merge finds out which of their files can
 //! go. So blocks also wait for a merge, until its checkpoint is durable, once
@@ -31,7 +31,7 @@ const BEHIND_MAX: f64 = 0.1;
 /// Merges that the long values written since the newest one began may be behind. With one, blocks would
 /// wait for nearly every merge, and more merges find more values to move.
 const VALUE_MERGES_BEHIND_MAX: u64 = 4;
-/// Longest wait for somebody to commit sealed blocks that fill the memory.
+/// Longest wait for the commit of sealed blocks that fill the memory.
 const COMMIT_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a waiting thread looks at the merge's progress.
 const LOOK: Duration = Duration::from_micros(500);
@@ -42,8 +42,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`StateError::NoRoom`] if sealed blocks, which nobody commits within [`COMMIT_MAX`], would
-    /// take more than twice the memory of the layers.
+    /// [`StateError::NoRoom`] if sealed blocks would take more than twice the memory of the layers, and are not
+    /// committed within [`COMMIT_MAX`].
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut stall = None;

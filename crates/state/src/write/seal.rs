@@ -129,7 +129,7 @@ impl Engine {
         let Some(finalized) = self.journal.finality.lock().finalized else {
             return Ok(());
         };
-        // Most often there are none, and then nobody waits for the tries.
+        // Usually there are none, and the tries need not be locked.
         let tree = self.layers.current.read().tree.clone();
         if self.beside(finalized, &tree)?.is_empty() {
             return self.journal.blocks.forget_branches(finalized);
@@ -162,7 +162,7 @@ impl Engine {
         let mut lost = Vec::new();
         for layer in tree.above_root() {
             let known = self.newest_committed(layer.block, tree)?;
-            // What is built on an ancestor of the finalized block does not descend from that one.
+            // A sealed block on an ancestor of the finalized block does not descend from the latter.
             let is_sealed = known != layer.block;
             let is_on_same_branch = self.journal.blocks.is_on_same_branch(known, finalized)?;
             if !is_on_same_branch || is_sealed && known.number < finalized.number {

@@ -41,7 +41,7 @@ pub struct Session {
     /// The changes up to the last intermediate root, and their reverts.
     applied: Changes,
     applied_reverts: Changes,
-    /// What it has read, where the tries don't have it.
+    /// Values that the session has read and the tries lack.
     known: Mutex<KnownValues>,
     /// Keeps the values that the session has written, from the first one on.
     pin: OnceLock<ValuePin>,
@@ -320,7 +320,7 @@ impl Staged {
         &self.changes
     }
 
-    /// What takes the changes back: the values before the block, of all that it changes.
+    /// Undoes the changes: the pre-state values of every key that the block changes.
     pub const fn reverts(&self) -> &Changes {
         &self.reverts
     }

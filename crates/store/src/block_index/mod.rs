@@ -62,7 +62,7 @@ pub enum IndexState {
     /// The index was missing or damaged, and is now empty. The caller scans the log and sets all
     /// entries.
     Rebuild {
-        /// What was wrong with it.
+        /// Description of the fault.
         reason: String,
     },
 }
@@ -154,7 +154,7 @@ impl BlockIndex {
     /// # Errors
     ///
     /// [`StoreError::Corrupt`] if the record is damaged (to recover, clear the index and set all
-    /// entries from a scan of the log), [`StoreError::ReaderBehind`] if the anchor is gone, and
+    /// entries from a scan of the log), [`StoreError::ReaderBehind`] if the anchor was removed, and
     /// [`StoreError::Disk`] if the record can't be read.
     pub fn get(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let state = self.state.read();

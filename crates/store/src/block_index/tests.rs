@@ -211,7 +211,7 @@ fn one_made_again_counts_for_nothing_until_it_is_durable() {
         let index = rebuild(open(&disk, 10));
         disk.inject(Fault::FailedSync, NAME, 1);
         index.sync().unwrap_err();
-        // The process restarts with what the page cache holds, and the power fails after that.
+        // The process restarts with the content of the page cache, and the power fails after that.
         rebuild(open(&disk, 10)).sync().unwrap();
         let (index, state) = open(&disk.crash(), 10);
         assert_eq!(state, IndexState::Ready);

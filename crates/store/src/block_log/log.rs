@@ -33,7 +33,7 @@ pub struct LogOptions {
     /// Step in bytes by which a file is extended with zeros, if it was not preallocated as a whole.
     /// Most syncs then leave the file's length as it is. 0 turns extension off.
     pub extend_bytes: u64,
-    /// Seed of all checksums, so that a stranger can't hide a forged record in a block's payload:
+    /// Seed of all checksums, so that an attacker can't hide a forged record in a block's payload:
     /// see [`Manifest::salt`](crate::Manifest::salt).
     pub salt: u64,
 }
@@ -310,7 +310,7 @@ impl BlockLog {
         };
         self.poison.guard(|| Ok(file.sync()?))?;
         let writer = &mut *self.writer.lock();
-        // A write that failed during the sync may have been part of what was to be synced.
+        // A write that failed during the sync may have been one of the writes to sync.
         self.poison.check()?;
         writer.durable_to = writer.durable_to.max(end);
         if writer.end == end {

@@ -1,7 +1,7 @@
 //! Recovery: finding the end of the log after a crash.
 //!
-//! Finding the end changes no file. What it decides is carried out by [`BlockLog::settle`] once the
-//! database is open.
+//! Finding the end changes no file. [`BlockLog::settle`] applies the outcome once the database is
+//! open.
 //!
 //! [`BlockLog::settle`]: super::BlockLog::settle
 

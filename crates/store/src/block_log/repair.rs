@@ -49,7 +49,7 @@ pub struct LogDamage {
     pub file: String,
 }
 
-/// What a search of the log has found.
+/// Damage and gaps found by a search of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFindings {
     /// Parts that can't be read although they were acknowledged, in the order of the log.
@@ -343,8 +343,8 @@ impl Search<'_> {
     }
 }
 
-/// Copies the existing bytes of a range of `file` to the end of `copy`, and syncs it. If that fails, `copy` is as
-/// before, as far as possible.
+/// Copies the existing bytes of a range of `file` to the end of `copy`, and syncs it. If that fails, restores the
+/// length of `copy` if possible.
 fn copy_damaged(
     file: &dyn DiskFile,
     from: u64,
@@ -355,7 +355,7 @@ fn copy_damaged(
     let before = copy.len()?;
     let copied = copy_range(file, from..to, copy, before, |_| ()).and_then(|()| copy.sync());
     if copied.is_err() {
-        // Nothing is cut out without a copy, so what there is of it is of no use.
+        // Without a whole copy nothing is cut out, so a partial one is useless.
         let _ = copy.set_len(before);
     }
     Ok(copied?)
@@ -364,7 +364,7 @@ fn copy_damaged(
 /// Appends an internal record with a payload of zeros.
 fn put_internal(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, payload: usize) {
     let position = base_of(file) + u64::from(offset);
-    // States everything before it to be durable, as far as it exists.
+    // States that everything before it that exists is durable.
     put_record(out, salt, kind, position, position, &[&vec![0; payload]]);
 }
 

@@ -11,15 +11,15 @@ use std::sync::Arc;
 /// Result of the search for the newest intact checkpoint.
 #[derive(Debug)]
 pub struct FoundCheckpoints<T, E> {
-    /// What `load` returned for the newest intact checkpoint. `None` if there is none.
+    /// Result of `load` for the newest intact checkpoint. `None` if there is none.
     pub loaded: Option<T>,
     /// Newer checkpoints that are damaged, the newest first: sequence number and error of each.
     pub damaged: Vec<(u64, E)>,
 }
 
-/// Searches for the newest checkpoint that `load` accepts. `load` should read and verify all of it.
-/// No file is changed: the caller passes the damaged ones to [`quarantine`] once the database is
-/// open.
+/// Searches for the newest checkpoint that `load` accepts. `load` should read and verify every
+/// section. No file is changed: the caller passes the damaged ones to [`quarantine`] once the
+/// database is open.
 ///
 /// # Errors
 ///

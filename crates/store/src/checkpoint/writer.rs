@@ -236,7 +236,8 @@ impl CheckpointWriter {
                 Ok(id) => id.first,
                 // A damaged checkpoint needs nothing but its own file.
                 Err(error) if error.is_corruption() => *newest,
-                // What the previous checkpoint needs is unknown. The next one removes what is left.
+                // The needs of the previous checkpoint are unknown. The next writer removes the
+                // rest.
                 Err(_) => return Ok(()),
             };
             first = first.min(needed);

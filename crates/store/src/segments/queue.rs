@@ -43,7 +43,7 @@ struct QueuedPage {
     tag: u64,
     addr: PageAddr,
     segment: Arc<Segment>,
-    /// The end of the page, as far as it was not yet in the file.
+    /// The end of the page that was not in the file when the read was queued.
     in_tail: Vec<u8>,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Segment {
     /// Offset of the next page in bytes.
     pub(super) bytes: AtomicU64,
     pub(super) live_bytes: AtomicU64,
-    /// Number of bytes in the file, in whole blocks. What follows is in the tail.
+    /// Number of bytes in the file, in whole blocks. Later bytes are in the tail.
     pub(super) flushed_bytes: AtomicU64,
     /// Number of durable bytes, in whole blocks.
     pub(super) synced_bytes: AtomicU64,

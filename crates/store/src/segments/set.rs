@@ -44,7 +44,7 @@ impl Default for SegmentOptions {
     }
 }
 
-/// What [`Segments::settle`] dropped.
+/// Bytes and files dropped by [`Segments::settle`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentsRecovery {
     /// Bytes cut off after the checkpointed ends of segments.
@@ -186,7 +186,7 @@ impl Segments {
             .map(|segment| (segment.sequence, segment))
             .collect();
         for name in self.disk.list(DIR)? {
-            // Files with other names belong to somebody else.
+            // Files with other names are not segments.
             let Some(sequence) = sequence_of(&name) else {
                 continue;
             };

@@ -512,7 +512,7 @@ fn segments_are_removed_once_dead_and_released() {
     assert!(segments.read(addrs[0]).is_ok(), "dead pages stay readable");
     let removed = segments.remove_dead(|_| true).unwrap();
     assert!(removed.iter().map(|one| one.number).eq(1..last));
-    // A removed segment can still be read by those who have it open.
+    // Open handles of a removed segment stay readable.
     assert!(
         removed
             .iter()

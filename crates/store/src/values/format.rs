@@ -35,7 +35,7 @@ const KIND: u8 = 0;
 pub(super) const HEADER_BYTES: u64 = 24;
 /// Alignment of records in bytes.
 pub(super) const RECORD_ALIGN_BYTES: u64 = 8;
-/// Size of what precedes the value in its record, in bytes.
+/// Offset of the value in its record, in bytes.
 pub(super) const VALUE_START: usize = FRAME_BYTES + KEY_BYTES;
 
 /// Returns the size in bytes of the record of a value of `len` bytes.

@@ -18,17 +18,15 @@
 //!
 //! # The end of the newest segment
 //!
-//! Nothing is written where bytes already are, and no file is ever shortened: what was appended after
-//! the checkpoint is kept, because blocks of the log refer to it. After a crash some of it may be
-//! torn, but nothing refers to that: the log record that would is written only after the sync that
-//! makes the value whole.
+//! Existing bytes are never overwritten, and no file is ever shortened: values appended after the checkpoint are kept,
+//! because blocks of the log refer to them. After a crash some of them may be torn, but no block refers to those: the
+//! log record that would is written only after the sync that makes the value whole.
 //!
-//! So the next value goes to the end of the newest file, if records follow each other from the
-//! checkpointed length to there, as heads of records tell without reading values. Otherwise it
-//! begins a new segment. Where a crash cut a record off, the next one must not begin within the
-//! space that the torn one claims, where a scan would not find it. Always beginning a new segment
-//! would make one small file for each opening. A new segment begins also where the newest file has
-//! no intact header, is shorter than it should be, or has a second name in a backup.
+//! So the next value goes to the end of the newest file, if the heads of records form a chain from the checkpointed
+//! length to there. Otherwise it begins a new segment. Where a crash cut a record off, the next one must not begin
+//! within the space that the torn one claims, where a scan would not find it. Always beginning a new segment would make
+//! one small file for each opening. A new segment begins also where the newest file has no intact header, is shorter
+//! than it should be, or has a second name in a backup.
 //!
 //! # Access
 //!
@@ -50,7 +48,7 @@
 //! The checkpoint stores all three ([`Values::encode_table`]). A file that is missing is an error if
 //! the table says that it is needed.
 //!
-//! What is left out: values are not compressed, and equal values are not shared.
+//! Deliberately absent: values are not compressed, and equal values are not shared.
 
 mod place;
 mod format;

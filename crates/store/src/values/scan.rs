@@ -36,10 +36,9 @@ pub struct ValueScan<'a> {
 
 impl Values {
     /// Returns an iterator over all values in a segment, in order. The values themselves are neither
-    /// read nor verified. Bytes that are not the beginning of an intact record are skipped: they may
-    /// be torn, and what is damaged is told when it is read. A range that can't be read yields an
-    /// error, and the scan continues after it. Returns `None` if there is no such segment, or its
-    /// file is missing.
+    /// read nor verified. Bytes that are not the beginning of an intact record are skipped: they may be torn, and
+    /// damage is reported when the value is read. A range that can't be read yields an error, and the scan continues
+    /// after it. Returns `None` if there is no such segment, or its file is missing.
     pub fn scan(&self, segment: u32) -> Option<ValueScan<'_>> {
         let segment = Arc::clone(self.segments().get(&segment)?);
         segment.file()?;

@@ -1,4 +1,4 @@
-//! One segment: its file, how far it is written and durable, and who needs it.
+//! One segment: its file, its written and durable lengths, and its references.
 
 use super::format::{HEADER_BYTES, header_of, name_of};
 use cambium_disk::{Access, Disk, DiskError, DiskFile};
@@ -22,7 +22,7 @@ pub struct ValueSegment {
     pub needed_until: Option<BlockNumber>,
 }
 
-/// Who needs a segment.
+/// References to a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
     pub(super) live_bytes: u64,

@@ -207,9 +207,9 @@ impl Values {
         Ok(())
     }
 
-    /// Forgets the segments whose files are missing or too short: when [`Values::check_kept`] has passed,
-    /// nobody needs them. What refers to segments by a range of numbers would need them again
-    /// otherwise: a checkpoint of which blocks may refer to an earlier segment than at the one before.
+    /// Forgets the segments whose files are missing or too short. Call it after [`Values::check_kept`], which verifies
+    /// that nothing needs them. Otherwise a later checkpoint, whose blocks may refer to an earlier segment than those
+    /// of the one before, would count them as needed again.
     pub fn forget_lost(&self) {
         let mut writer = self.writer.lock();
         let segments = self.segments();
@@ -337,7 +337,7 @@ impl Values {
     fn take_unsynced(&self) -> Result<(Unsynced, bool), StoreError> {
         let _none_writes = self.writing.write();
         let mut writer = self.writer.lock();
-        // A write that failed may be part of what is to be synced.
+        // A write that failed may be one of the writes to sync.
         self.poison.check()?;
         let unsynced = std::mem::take(&mut writer.unsynced);
         let has_new_names = std::mem::take(&mut writer.has_new_names);

@@ -45,9 +45,9 @@ impl Values {
         })
     }
 
-    /// Makes durable what follows the checkpointed length of a segment: what a killed process wrote
-    /// may be in the page cache only. All that was acknowledged is before the end of the records.
-    /// What is behind it stays out of the next checkpoint, so that the next opening looks at it again.
+    /// Syncs the bytes after the checkpointed length of a segment: a killed process may have left them in the page
+    /// cache only. All acknowledged values precede the end of the records. Bytes behind that end stay out of the next
+    /// checkpoint, so that the next opening examines them again.
     fn settle_segment(&self, segment: &Arc<Segment>) -> Result<(), StoreError> {
         let durable = segment.synced_bytes.load(Ordering::Relaxed);
         let bytes = segment.bytes.load(Ordering::Relaxed);

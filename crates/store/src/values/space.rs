@@ -1,4 +1,4 @@
-//! Space accounting: who needs which segment, removal, and the checkpoint's table.
+//! Space accounting: references to segments, removal, and the checkpoint's table.
 
 use super::{
     format::{name_of, value_bytes},
@@ -69,10 +69,9 @@ impl Values {
         }
     }
 
-    /// Encodes the table of segments for a checkpoint. Call it after [`Values::sync`]: it lists
-    /// what is durable. Blocks after that of the checkpoint may refer to the segment `pinned_from`
-    /// and to later ones: it is the smallest of those that they refer to already, or else
-    /// [`Values::newest`].
+    /// Encodes the table of segments for a checkpoint. Call it after [`Values::sync`]: it lists durable bytes only.
+    /// Blocks after the checkpoint may refer to the segment `pinned_from` and later ones: it is the smallest to which
+    /// they refer already, or else [`Values::newest`].
     pub fn encode_table(&self, pinned_from: u32) -> Vec<u8> {
         // No segment is begun meanwhile, so all with smaller numbers than the next are listed.
         let writer = self.writer.lock();
@@ -97,9 +96,9 @@ impl Values {
         .encode()
     }
 
-    /// Returns the segments that nobody needs: without live bytes, whose reverts are all of blocks
-    /// below `kept_from`, and with numbers below `pinned_from`, the first segment to which a block
-    /// may refer that is not merged yet. The newest segment is never one of them.
+    /// Returns the unneeded segments: without live bytes, whose reverts are all of blocks below `kept_from`, and with
+    /// numbers below `pinned_from`, the first segment to which a block may refer that is not merged yet. The newest
+    /// segment is never one of them.
     ///
     /// `kept_from` must not exceed the block after the older one of the two kept checkpoints: then
     /// neither refers to these segments.

@@ -258,7 +258,7 @@ fn what_a_killed_process_left_is_durable_once_it_is_in_a_table() {
     }
 }
 
-/// What a database would have in its log and checkpoints, which survive whatever happens here.
+/// The durable log and checkpoints of a database, which survive every crash here.
 #[derive(Default)]
 struct Known {
     /// Synced values, without those of removed segments.
@@ -596,7 +596,7 @@ fn a_file_that_is_needed_and_missing_or_short_is_named_with_the_way_back() {
         refs.iter()
             .filter(move |it| Values::segment_of(it.0) == number)
     };
-    // Segment 1 is live, 2 is needed by the reverts of block 7, and 3 by nobody.
+    // Segment 1 is live, 2 is needed by the reverts of block 7, and 3 is unneeded.
     for (number, block) in [(2, 7), (3, 3)] {
         of_segment(number).for_each(|(place, len)| values.release(*place, *len, block));
     }
@@ -642,7 +642,7 @@ fn a_file_that_is_needed_and_missing_or_short_is_named_with_the_way_back() {
         let (place, len) = *of_segment(2).next_back().unwrap();
         let told = values.read(place, len).unwrap_err().to_string();
         assert!(told.contains(&name_of(2)), "{told}");
-        // The next checkpoint remembers what is lost, until nobody needs it.
+        // The next checkpoint lists the lost segment until it is unneeded.
         let again = open(&damaged(2), &values.encode_table(9));
         told_of(again.check_kept(7), 2, "reverts up to block 7 refer to it");
         assert_eq!(again.removable(8, 9), [2, 3]);
@@ -817,7 +817,7 @@ fn the_sparsest_segments_come_first() {
     assert_eq!(values.sparse(3, u32::MAX), all[..3]);
     assert!(values.sparse(9, 4).iter().all(|it| it.number < 4));
     let before = values.removable(3, u32::MAX);
-    // Cleaning: what is live is moved, and the segment becomes removable.
+    // Cleaning: the live values are moved, and the segment becomes removable.
     let sparsest = all[0].number;
     let live: Vec<_> = values
         .scan(sparsest)

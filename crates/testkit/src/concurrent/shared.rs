@@ -23,7 +23,7 @@ pub enum RoundFaults {
     Reads,
     /// Writes and syncs fail, the disk is full, or power is lost: the engine stops.
     Failures,
-    /// Some operation of the disk panics, whoever called it.
+    /// Some operation of the disk panics, for any caller.
     Panics,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Refused {
     Unknown,
 }
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 pub(super) struct Shared {
     pub(super) params: ConcurrentParams,
     pub(super) blocks: RwLock<KnownBlocks>,

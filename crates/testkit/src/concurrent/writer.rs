@@ -130,8 +130,8 @@ impl Writer {
         self.shared.count("heads set", 1);
         let lowest = self.lowest_on_the_way(db, target);
         self.attempt_head(target);
-        // Where readers have taken the memory, the way is gone in steps, which are the head for a
-        // moment: down to where the branches of the base and of the target part.
+        // Where readers have taken the memory, the head moves in steps, each of which is the head
+        // for a moment: down to where the branches of the base and of the target part.
         self.forget_far_from(lowest);
         let target = self.shared.known(&target).id;
         self.shared.outcome(db.set_head(target), at)?;
@@ -157,7 +157,7 @@ impl Writer {
         let view = shared.outcome(db.view_of(parent.id), at)?;
         let session = view.session();
         if self.random.percent(20) {
-            // As whoever executes a block by its access list does.
+            // As an executor that uses the block's access list does.
             let paths: Vec<_> = changes.accounts().iter().map(|one| one.path).collect();
             let found = shared.outcome(session.accounts(&paths), at)?;
             for (path, found) in paths.iter().zip(found) {
@@ -265,7 +265,7 @@ impl Writer {
         );
         self.head = head.hash;
         self.is_durable(head.hash);
-        // What was attempted may still be found in the log, until another commit is acknowledged.
+        // The log may still have the attempted operations, until another commit is acknowledged.
         true
     }
 

@@ -31,7 +31,7 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// The same views give the same state, whatever came since.
+    /// The kept views still have the same states.
     pub(super) fn read_kept_views(&mut self, at: &str) -> Result<(), Failed> {
         self.count("read kept views");
         let views = std::mem::take(&mut self.views);
@@ -155,7 +155,7 @@ impl EngineDriver {
         self.compare(&view, self.head, 8, at)
     }
 
-    /// All acknowledged blocks that must be kept are there, whatever their branch.
+    /// All acknowledged blocks that must be kept are there, on every branch.
     pub(super) fn check_durable(&mut self, at: &str) -> Result<(), Failed> {
         let known = self.known.values();
         for known in known.filter(|known| known.durable && known.kept) {
@@ -230,8 +230,8 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// A path, and a count of what follows it, that follow from what was done and not from the random
-    /// numbers, which seeds stand for.
+    /// A path, and a count of leaves from it on, derived from the steps done and not from the random numbers, which
+    /// would change the meaning of seeds.
     fn some_path(&self) -> B256 {
         keccak256(self.next_hash.to_le_bytes())
     }

@@ -7,7 +7,7 @@ use cambium_primitives::Path;
 use cambium_state::{LeafKind, Options};
 use cambium_trie::{Commitment, NoResolve, PartialTrie, commit};
 
-/// What a database under test commits to, and by what: all cases of the suite run with each.
+/// Commitment of a database under test, and its backend: all cases of the suite run with each.
 #[derive(Clone, Copy, Debug)]
 pub enum TestedCommitment {
     /// Accounts and slots, under `mpt`.
@@ -54,7 +54,7 @@ impl TestedCommitment {
         }
     }
 
-    /// What the database's leaves are.
+    /// Kind of the database's leaves.
     pub(super) const fn leaves(self) -> LeafKind {
         match self {
             Self::Entries(_) | Self::LayeredEntries { .. } => LeafKind::Entries,

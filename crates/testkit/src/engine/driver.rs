@@ -26,7 +26,7 @@ use std::{
 pub struct EngineParams {
     /// Seed of all random decisions.
     pub seed: u64,
-    /// What the database commits to, and by what.
+    /// Commitment of the database, and its backend.
     pub commitment: TestedCommitment,
     /// Number of accounts, or entries, at genesis.
     pub accounts: u64,
@@ -74,12 +74,12 @@ pub struct EngineDriver {
     pub(super) pending: Vec<B256>,
     /// The safe and the finalized block.
     pub(super) finality: Finality,
-    /// What else may be safe and finalized, after a failure.
+    /// Other possible safe and finalized blocks after a failure.
     pub(super) pending_finality: Vec<Finality>,
     pub(super) next_hash: u64,
     /// The highest number of any head or possible head.
     pub(super) highest: u64,
-    /// Those who follow the chain by its events.
+    /// Subscribers that follow the chain by its events.
     pub(super) subscribers: Vec<Subscriber>,
     /// Views that are held for long.
     pub(super) views: Vec<View>,

@@ -149,7 +149,7 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// From a proof of what a block reads and writes follows the root after it.
+    /// A proof of a block's reads and writes determines the root after it.
     pub(super) fn layered_entry_witness(
         &mut self,
         view: &View,
@@ -228,7 +228,7 @@ impl EngineDriver {
     }
 }
 
-/// Writes as a verifier is told of them.
+/// Writes in a verifier's form.
 fn entry_writes(
     changes: &Changes,
     committed: impl Fn(&Bytes) -> ValueCommitment,

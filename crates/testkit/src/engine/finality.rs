@@ -63,8 +63,8 @@ impl EngineDriver {
         }
     }
 
-    /// What is safe and finalized once `head` is the head and `asked` was asked for. `None` if that
-    /// must be refused.
+    /// Safe and finalized blocks once `head` is the head, with `asked`. `None` if that must be
+    /// rejected.
     fn finality_after(&self, head: B256, asked: Finality) -> Option<Finality> {
         let is_on_chain = |block: &BlockId| self.is_ancestor(*block, head);
         if !asked.safe.iter().chain(&asked.finalized).all(is_on_chain) {
@@ -139,7 +139,7 @@ impl EngineDriver {
         self.pending.clear();
     }
 
-    /// After a failure of the disk: what is safe and finalized was acknowledged, or was asked for.
+    /// After a failure of the disk: the safe and finalized blocks were acknowledged or attempted.
     pub(super) fn accept_finality(&mut self, at: &str) {
         let found = self.db().finality();
         let mut possible = std::mem::take(&mut self.pending_finality);

@@ -130,7 +130,7 @@ impl EngineDriver {
                     assert!(self.is_ancestor(cursor, finalized.hash), "{at}: {cursor}");
                 }
                 state.apply(&block.changes);
-                // What was announced must not go away any more.
+                // An announced block must stay.
                 self.known.get_mut(&cursor.hash).expect("a block").durable = true;
                 [block.changes, block.reverts]
             }

@@ -53,7 +53,7 @@ impl EngineDriver {
                     slots: vec![],
                 };
                 let codes = match kind {
-                    // An account with a code that nobody has; a code of another hash.
+                    // An account with a code that does not exist; a code of another hash.
                     5 => vec![],
                     _ => vec![(self.new_hash(), code)],
                 };
@@ -90,7 +90,7 @@ impl EngineDriver {
         }
     }
 
-    /// What is said of a mistake: `None` if it was not refused; the error if it is another one.
+    /// Result of a mistake: `None` if it was accepted; the error if it is an unexpected one.
     fn refused<T>(&self, result: Result<T, StateError>) -> Option<Result<(), StateError>> {
         let error = result.err()?;
         let is_expected = matches!(

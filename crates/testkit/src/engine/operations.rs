@@ -151,8 +151,8 @@ impl EngineDriver {
 
     pub(super) fn staged(&mut self, parent: B256, at: &str) -> Result<(Staged, Model), Failed> {
         let (changes, mut model) = self.changes(parent);
-        // What a block before has brought need not come again, unless that block may have left and
-        // the code been lost since no account has it.
+        // Codes of earlier blocks need not come again, unless such a block may have left and the
+        // code been lost since no account has it.
         let mut codes = random::codes(&changes);
         let may_be_lost = self.params.faults.rot && self.params.keep_blocks.is_some();
         codes.retain(|(hash, _)| may_be_lost || model.code(hash).is_none());
@@ -164,7 +164,7 @@ impl EngineDriver {
         if self.random.percent(5) {
             self.flush(at)?;
         }
-        // Not at random: what seeds stand for is to stay.
+        // Not at random, to keep the meaning of seeds.
         let root = self.root_after(parent, &model, &wiped_by(&changes));
         if self.next_hash.is_multiple_of(8) {
             match self.params.commitment {

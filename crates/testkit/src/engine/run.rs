@@ -14,7 +14,7 @@ impl EngineDriver {
             let at = format!("seed {} step {step}", self.params.seed);
             let done = self.operation(&at);
             if self.params.faults.lies && self.is_faulty {
-                // What was lost is seen when the system is started again.
+                // The loss shows when the system is started again.
                 if done.is_err() || self.random.percent(10) {
                     return self.reckon(&at);
                 }

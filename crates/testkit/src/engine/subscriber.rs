@@ -19,7 +19,7 @@ pub(super) enum Habit {
     Finalized,
 }
 
-/// A subscriber with what it has made of the events.
+/// A subscriber with its data derived from the events.
 pub(super) struct Subscriber {
     pub(super) habit: Habit,
     /// None while it is away, or the database is closed.

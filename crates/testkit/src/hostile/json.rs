@@ -8,7 +8,7 @@
 use crate::Random;
 use std::{fmt, ops::Range};
 
-/// Maximum nesting of lists and objects, the same as in `serde_json`. What is nested deeper is
+/// Maximum nesting of lists and objects, the same as in `serde_json`. Deeper values are
 /// [`Json::Raw`].
 const DEPTH_MAX: usize = 128;
 /// Nesting of a text that would overflow the stack of any recursive reader.

@@ -1,4 +1,4 @@
-//! An index of many transactions: what a look-up reads, and how long it takes.
+//! An index of many transactions: reads and time of a look-up.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_index::{ChainIndex, IndexFollower, IndexOptions, StoredBody};

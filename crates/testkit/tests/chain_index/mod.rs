@@ -172,7 +172,7 @@ fn every_bad_bit_is_named_and_none_is_believed() {
                     found += 1;
                 }
                 Err(error) => panic!("{name} at {at}: {error}"),
-                // What fills up whole blocks is not read.
+                // Padding to whole blocks is not read.
                 Ok(_) => {
                     let is_read = bytes[at] != 0 && !name.ends_with("LOCK");
                     assert!(!is_read, "{name} at {at}");
@@ -220,7 +220,7 @@ fn blocks_that_have_left_the_log_are_still_there_and_those_that_left_it_before_a
     assert!(world.db.block(50).is_err(), "the log has dropped it");
     let index = world.index.clone();
     world.compare(&index);
-    // While nobody follows blocks leave the log, and the index goes on above them.
+    // Without a follower blocks leave the log, and the index goes on above them.
     drop(index);
     for _ in 0..300 {
         world.block();

@@ -29,7 +29,7 @@ pub(crate) fn options() -> Options {
 /// A log: its address and its topics.
 type PlainLog = (Address, Vec<B256>);
 
-/// What the model knows of a block.
+/// A block in the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelBlock {
     pub id: BlockId,

@@ -1,4 +1,4 @@
-//! The system's allocator, with a count of what is held, and of the most that was: for tests in a
+//! The system's allocator, with a count of the bytes in use, and of their peak: for tests in a
 //! process of their own.
 
 use std::{

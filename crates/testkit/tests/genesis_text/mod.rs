@@ -1,11 +1,11 @@
-//! What the text of a genesis file says, by a model that shares no code with the reader.
+//! Fields of a genesis file, by a model that shares no code with the reader.
 
 use alloy_primitives::{Address, B256, Bytes, U256, hex};
 use cambium_chain::{GenesisAccount, MAINNET_DEPOSIT_CONTRACT};
 use cambium_testkit::Json;
 use std::collections::BTreeMap;
 
-/// What a file says, by the names of its fields; of a reader, or of the model.
+/// Fields of a file by their names, from a reader or the model.
 pub(crate) type Said = BTreeMap<String, String>;
 
 /// Names of the forks' blocks and times.
@@ -77,8 +77,8 @@ pub(crate) fn accounts_in_words(accounts: &[(Address, GenesisAccount)]) -> Strin
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// What a text says, by a model of JSON that shares no code with the reader. `None` if it says
-/// something that can't be read.
+/// Fields of a text, by a model of JSON that shares no code with the reader. `None` if one can't be
+/// read.
 pub(crate) fn said_by_text(json: &Json) -> Option<Said> {
     let mut said = Said::new();
     for name in ["nonce", "timestamp", "gaslimit", "gasused", "number"] {
@@ -259,7 +259,7 @@ fn fields(json: &Json) -> Option<&[(String, Json)]> {
     }
 }
 
-/// A number of at most so many bits, digit by digit.
+/// A number of at most `bits` bits, digit by digit.
 fn number(json: &Json, bits: usize) -> Option<U256> {
     let value = match json {
         Json::Text(text) if text.is_empty() => U256::ZERO,
@@ -276,7 +276,7 @@ fn number(json: &Json, bits: usize) -> Option<U256> {
             match usize::try_from(shift) {
                 Ok(zeros) => digits_of(&format!("{digits}{}", "0".repeat(zeros.min(999))), 10)?,
                 Err(_) => {
-                    // What is behind the point must be zeros.
+                    // Digits behind the point must be zeros.
                     let behind = shift.unsigned_abs() as usize;
                     let (digits, rest) = digits.split_at(digits.len().checked_sub(behind)?);
                     digits_of(rest, 10).filter(U256::is_zero)?;

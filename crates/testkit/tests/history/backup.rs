@@ -1,4 +1,4 @@
-//! A database is copied with its history, whatever happens to both meanwhile.
+//! Copying a database with its history while both change.
 
 use super::world::*;
 use cambium_history::{

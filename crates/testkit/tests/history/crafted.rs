@@ -45,7 +45,7 @@ fn runs(disk: &FaultyDisk) -> Vec<String> {
     files.filter(|name| name.ends_with(".run")).collect()
 }
 
-/// A history in files, which nobody has open.
+/// A closed history in files.
 fn closed(nodes: Option<WholeNodes>, blocks: u64) -> (FaultyDisk, Db) {
     let mut world = World::with(nodes, 40);
     (0..blocks).for_each(|_| world.block());

@@ -1,4 +1,4 @@
-//! Whatever happens to the files of the history, and to the chain.
+//! Faults in the files of the history and in the chain.
 
 use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
 use cambium_state::{Disk, Fault, FaultyDisk, FileSizes, Options};
@@ -91,7 +91,7 @@ fn every_bad_bit_is_named_and_none_is_believed() {
                     found += 1;
                 }
                 Err(error) => panic!("{name} at {at}: {error}"),
-                // What lies between the sections is not read.
+                // Bytes between the sections are not read.
                 Ok(_) => assert!(is_padding(&world.disk, name, at), "{name} at {at}"),
             }
         }
@@ -198,7 +198,7 @@ fn the_log_is_kept_for_a_follower_and_no_longer() {
         ..options()
     };
     let kept_from = |follows: bool| {
-        // Nothing of it goes to a file before the end.
+        // The history stays in memory until the end.
         let mut world = World::of(21, few, None, HistoryOptions::default());
         let blocks = |world: &mut World| {
             for _ in 0..400 {

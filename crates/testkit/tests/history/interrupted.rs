@@ -74,7 +74,7 @@ fn no_interruption_costs_more_than_two_windows() {
     let (mut attempts, mut most_lost) = (0, 0);
     for seed in cambium_seeds::seeds!(0..9) {
         let mut world = World::far_behind(500 + seed, 150);
-        // Power, a program that ends, one that is told to stop.
+        // A loss of power, an ending program, and a request to stop.
         let kind = seed % 3;
         let mut before: Option<Attempt> = None;
         while !world.is_there() {

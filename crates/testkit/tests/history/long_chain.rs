@@ -5,7 +5,7 @@ use cambium_history::{Follower, HistoryOptions, WholeNodes};
 use cambium_testkit::{is_long, say};
 use std::num::NonZeroU32;
 
-/// The model is remembered at every so many blocks.
+/// Distance in blocks between remembered models.
 const REMEMBERED: u64 = 97;
 
 impl World {

@@ -1,5 +1,5 @@
-//! The history beside the naive model: any account, slot and proof at any kept block, whatever the
-//! chain did since, and whatever happened to the history's files.
+//! The history beside the naive model: any account, slot and proof at any kept block, after any
+//! changes of the chain and of the history's files.
 
 mod backup;
 mod crafted;

@@ -1,4 +1,4 @@
-//! What `docs/HISTORY.md` promises, and what tries to break it.
+//! Promises of `docs/HISTORY.md`, and attempts to break them.
 
 use super::world::*;
 use cambium_history::{
@@ -184,7 +184,7 @@ fn the_log_keeps_what_a_stopped_history_needs_though_its_newest_block_leaves_the
                 world.db.flush(0).unwrap();
             }
         }
-        // An archive is followed as far as its layers are merged.
+        // An archive is followed up to the merged layers.
         world.db.flush(0).unwrap();
         let head = world.db.head();
         wait_until("following", || world.history.blocks().1 == head);
@@ -324,7 +324,7 @@ fn whatever_happens_between_two_files_of_a_copy_its_history_goes_on() {
     assert!(with_history > 12, "{with_history}");
 }
 
-/// Reads a state in all ways. What is told is compared with the model; an error ends it.
+/// Reads a state in all ways, and compares it with the model; an error ends it.
 fn read_all(world: &World, view: &StateAt) -> Result<(), HistoryError> {
     let model = &world.models[&view.block().hash];
     for at in (0..ACCOUNTS).map(path) {
@@ -379,7 +379,7 @@ fn damage_below_an_open_history_is_named_and_never_believed() {
                     named += 1;
                     let told = error.to_string();
                     assert!(told.contains(name.as_str()), "{told}");
-                    // What a read meets a check finds.
+                    // A check finds the damage that a read met.
                     let error = history.check().err();
                     let told = error.expect("damage").to_string();
                     assert!(told.contains(name.as_str()), "{told}");

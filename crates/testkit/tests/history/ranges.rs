@@ -1,4 +1,4 @@
-//! What a proof of a range reads, and how often it waits.
+//! Reads and waits of a proof of a range.
 
 use super::world::*;
 use alloy_primitives::{B256, U256};

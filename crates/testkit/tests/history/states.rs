@@ -179,7 +179,7 @@ fn what_is_no_longer_kept_leaves_by_whole_runs() {
                 most_bytes.push(world.history.stats().file_bytes);
             }
             if at % 200 == 199 {
-                // It is remembered: opening again says nothing of it.
+                // The length is remembered: reopening does not set it.
                 world = world.reopen(at % 400 == 399);
                 world.catch_up();
             }

@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub blocks: u64,
 }
 
-/// Opens the history as soon as nobody else has it.
+/// Opens the history as soon as its lock is free.
 pub(crate) fn open_history(disk: &FaultyDisk, db: &Db) -> History {
     History::open(Arc::new(disk.clone()), db, LITTLE).unwrap()
 }
@@ -158,7 +158,7 @@ pub(crate) fn compare_order(view: &StateAt, model: &Model, from: &B256) {
     }
 }
 
-/// Proves all accounts in pages, which are verified as somebody does who knows the root alone.
+/// Proves all accounts in pages, which are verified against the root alone.
 pub(crate) fn compare_pages(view: &StateAt, model: &Model, limit: usize) {
     let id = view.block();
     let limit = NonZeroUsize::new(limit).unwrap();

@@ -13,8 +13,7 @@ use tracing::{
     span::{Attributes, Id, Record},
 };
 
-/// Time after which a thread passes a gate although what it waits for has not happened: the order is not
-/// possible.
+/// Time after which a thread passes a gate although its condition has not occurred: the order is not possible.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The beginning or the end of a span around one block: its name, and the number of its (newest) block.
@@ -26,7 +25,7 @@ pub(crate) enum Step {
 
 #[derive(Default)]
 struct State {
-    /// What waits for what.
+    /// Each step, and the one that it waits for.
     rules: Vec<(Step, Step)>,
     reached: BTreeSet<Step>,
     /// Number of waits that ended because what was waited for had happened.
@@ -55,7 +54,7 @@ impl Gates {
         gates
     }
 
-    /// Sets what waits for what, and forgets what has happened.
+    /// Sets the waits between steps, and forgets the past steps.
     pub(crate) fn order(&self, rules: Vec<(Step, Step)>) {
         *self.state.0.lock().unwrap() = State {
             rules,

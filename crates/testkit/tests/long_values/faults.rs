@@ -1,4 +1,4 @@
-//! What rot costs in values, files that are gone, and values that are refused.
+//! Losses by rot in values, missing files, and rejected values.
 
 use super::database::{Entries, create, key, open, options, overwrite, seal, segments, value_of};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, EntryValue, StoredValue};

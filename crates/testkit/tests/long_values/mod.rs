@@ -1,5 +1,5 @@
-//! Values that are stored apart from their leaves, beside a model: merges with tiny files, side branches,
-//! unwinds, old views, losses of power; what they take on disk; and what rot in them costs.
+//! Values that are stored apart from their leaves, beside a model: merges with tiny files, side branches, unwinds, old
+//! views, losses of power; their space on disk; and losses by rot in them.
 
 mod database;
 mod faults;

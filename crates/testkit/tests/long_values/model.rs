@@ -82,7 +82,7 @@ impl World {
     fn act(&mut self, db: &Db) -> Result<(), StateError> {
         let head = db.head();
         match self.random.below(16) {
-            // A session that comes to nothing, and a block that does.
+            // A session that is dropped, and a block.
             0 => {
                 let session = db.view()?.session();
                 for _ in 0..3 {

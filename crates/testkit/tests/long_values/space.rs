@@ -1,4 +1,4 @@
-//! What values take on disk, how often they are written, and who reads them meanwhile.
+//! Space of values on disk, the number of their writes, and readers meanwhile.
 
 use super::database::{
     Entries, HEAD_BYTES, HEADER_BYTES, KEEP_BLOCKS, assert_reads, create, key, open, options, put,
@@ -52,7 +52,7 @@ fn a_value_that_is_overwritten_leaves_three_windows_of_it_at_most() {
         "overwritten: {written} bytes written, {most} at most, {left} left"
     ));
     assert!(left <= 3 * window, "{left} bytes are left");
-    // Nobody asked for merges: blocks wait for one that values have run ahead of.
+    // There were no explicit merges: blocks wait for one that values have run ahead of.
     assert!(most <= 4 * window, "{most} bytes");
     // All that can be unwound to is there.
     let kept = db.stats().unwrap().kept_from;
@@ -143,7 +143,7 @@ fn under_layered_values_that_are_moved_change_no_root() {
     let (len, blocks) = (2_000, 1_500);
     let [tiny, large] = [
         options(Commitment::Mpt).layered(2),
-        // Nothing is ever moved here.
+        // Values are never moved here.
         Options {
             memory_bytes: 256 << 20,
             keep_blocks: None,
@@ -346,7 +346,7 @@ fn another_process_reads_values_while_they_are_replaced_and_moved() {
         let refused = session.value(&key(0), value_of(1, 600)).unwrap_err();
         assert!(matches!(refused, StateError::ReadOnly(..)), "{refused}");
         newest = write();
-        // What is gone for a reader that is behind is named as that.
+        // A reader that is behind gets its own error for a removed value.
         match reader.view().unwrap().entry(&key(0)) {
             Ok(value) => assert!(value == expected),
             Err(error) => assert!(

@@ -1,4 +1,4 @@
-//! What a database takes, sampled again and again, and whether it grows.
+//! Sizes of a database, sampled again and again, and whether they grow.
 
 use cambium_disk::BLOCK_BYTES;
 use cambium_state::Db;
@@ -15,7 +15,7 @@ pub(crate) struct Sample {
     /// Bytes of the block log and its index on disk: these grow.
     log_bytes: u64,
     block_index_bytes: u64,
-    /// What stays as large as it is.
+    /// Figures that must not grow.
     flat: Vec<(&'static str, u64)>,
 }
 
@@ -61,7 +61,7 @@ impl Sample {
     }
 }
 
-/// What a file or a directory with all in it takes of the disk.
+/// Disk space of a file, or of a directory with all in it.
 fn disk_bytes(path: &Path) -> io::Result<u64> {
     let own = match fs::symlink_metadata(path) {
         // Files come and go while they are counted.
@@ -152,7 +152,7 @@ pub(crate) fn assert_flat(samples: &[Sample], span: Duration, log_bytes_ahead: u
         for part in [0.5, 0.9] {
             let (before, after) = (of(middle, part), of(last, part));
             told += &format!("\n  {name:>11} {before:>12} -> {after:>12}");
-            // What is now much and now little has no steady median over few samples.
+            // A figure that varies much has no steady median over few samples.
             let counts = is_long || part > 0.5;
             if counts && after > before * (1.0 + allowance(is_long)) + slack(name) {
                 grown.push(format!("{name}: {before} -> {after}"));

@@ -50,22 +50,22 @@ fn account(index: u64, nonce: u64) -> Account {
     }
 }
 
-/// What has a value: an account its nonce, a slot its own.
+/// Holder of a value: an account its nonce, a slot its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cell {
     Account(u64),
     Slot(u64, u64),
 }
 
-/// What had a value before, and which; `None` if it had none.
+/// The overwritten cells with their values; `None` if there was none.
 type Overwritten = Vec<(Cell, Option<u64>)>;
 
-/// The state as it must be, with what it was some blocks ago.
+/// The expected state, with its past of some blocks.
 pub(crate) struct World {
     pub(crate) random: Random,
-    /// What there is now.
+    /// The present values.
     pub(crate) values: HashMap<Cell, u64>,
-    /// The newest blocks, the newest last, with what each overwrote.
+    /// The newest blocks, the newest last, with the cells that each overwrote.
     blocks: VecDeque<(BlockId, Overwritten)>,
     hashes: u64,
 }

@@ -166,7 +166,7 @@ impl<'a> Children<'a> {
 struct Prover<'a> {
     trie: &'a PartialTrie,
     hasher: &'a dyn Hasher,
-    /// Parts of shards that the walk has not come to.
+    /// Parts of shards that the walk has not reached yet.
     parts: vec::IntoIter<ProofPart>,
     levels: Vec<Level>,
     folds: Vec<Fold>,

@@ -105,7 +105,7 @@ impl Update<'_> {
         }
     }
 
-    /// Builds the subtrie, at `depth`, of what `writes` put and of the leaf that was there.
+    /// Builds the subtrie, at `depth`, of the leaves that `writes` put and of the previous leaf.
     fn build(&mut self, depth: usize, there: Option<usize>, writes: &[Write]) -> After {
         let mut leaves: Vec<(B256, After)> = Vec::with_capacity(writes.len() + 1);
         for (key, value_hash) in writes {

@@ -23,7 +23,7 @@ pub enum EntryProofError {
     Layer {
         /// Which of the three tries.
         trie: &'static str,
-        /// What is wrong with its nodes.
+        /// Fault of the nodes.
         source: Box<MultiProofError>,
     },
     /// The roots of the three tries of `layered` are those of another database.

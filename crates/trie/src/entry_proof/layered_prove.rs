@@ -23,7 +23,7 @@ use alloy_primitives::B256;
 /// reads and writes is one for [`verify_layered_update`](crate::verify_layered_update).
 pub struct LayeredEntryProver {
     proof: LayeredEntryProof,
-    /// Keys about which the upper tries say nothing, sorted.
+    /// Keys that the upper tries don't have, sorted.
     open: Vec<B256>,
 }
 
@@ -105,9 +105,8 @@ impl LayeredEntryProver {
         self.proof.roots
     }
 
-    /// Returns the proof. `part` is what [`PartialTrie::extract`] returns for
-    /// [`Self::snapshot_targets`] from the trie of the snapshot; for a range, what
-    /// [`PartialTrie::extract_range`] returns.
+    /// Returns the proof. `part` is the result of [`PartialTrie::extract`] for [`Self::snapshot_targets`] from the trie
+    /// of the snapshot; for a range, that of [`PartialTrie::extract_range`].
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
 //! The root after a commit under the `layered` commitment, from the root before it.
 //!
-//! Roots do not tell where in its interval a commit is, so whoever verifies says it.
+//! A root does not show where in its interval a commit is, so the verifier must be given its number.
 //!
 //! | commit n, of root p before it | delta | intermediate | snapshot |
 //! |---|---|---|---|
@@ -30,7 +30,7 @@ use alloy_primitives::B256;
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes, Path};
 use core::num::NonZeroU64;
 
-/// A commit under the `layered` commitment, as far as its root depends on more than what it writes.
+/// Position of a commit in its interval, and its claimed snapshot: its root depends on them under `layered`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayeredCommit {
     /// Number of the commit, trusted. The database begins with commit 0.
@@ -49,12 +49,12 @@ impl LayeredCommit {
     }
 }
 
-/// What a proof of reads and writes shows under the `layered` commitment.
+/// Result of verifying a proof of reads and writes under the `layered` commitment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedLayeredUpdate {
-    /// For each key that was read, in the caller's order, what its leaf commits to before the writes.
+    /// Commitment of each read key before the writes, in the caller's order, or `None` if it has no leaf.
     pub values: Vec<Option<ValueCommitment>>,
-    /// The root after the writes, if [`Self::claimed_snapshot`] is what it is claimed to be.
+    /// The root after the writes, if [`Self::claimed_snapshot`] is the root of the snapshot.
     pub root: B256,
     /// The roots of the three tries, of which that root is made.
     pub roots: LayeredRoots,

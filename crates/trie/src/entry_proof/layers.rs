@@ -42,7 +42,7 @@ impl Found {
         self.0[at].1.as_ref()
     }
 
-    /// What leaves commit to at keys that were read, in their order.
+    /// Returns the commitments to the values of `keys`, which were read, in their order.
     pub(super) fn of(&self, keys: &[B256]) -> Vec<Option<ValueCommitment>> {
         let values = keys.iter().map(|key| self.value(key).map(commitment_to));
         values.collect()
@@ -134,7 +134,7 @@ impl<'a> Layers<'a> {
         for (name, nodes) in NAMES.into_iter().zip(&mut self.tries) {
             let leaves = nodes.read_range(first, last).map_err(within(name))?;
             for (key, value) in leaves {
-                // What a trie above says counts.
+                // The uppermost trie that has a key counts.
                 merged.entry(key).or_insert(value);
             }
         }

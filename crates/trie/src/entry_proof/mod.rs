@@ -8,9 +8,9 @@
 //! Under `layered` a [`LayeredEntryProver`] proves keys and ranges, and [`verify_layered_update`] verifies
 //! a commit: its root depends on where in an interval it is.
 //!
-//! A proof shows what a leaf commits to ([`ValueCommitment`](crate::ValueCommitment)), not the value.
-//! Whoever has the value compares the two. A proof has nothing that its keys, range or writes do not
-//! need: it is refused for any others.
+//! A proof shows the commitment of a leaf ([`ValueCommitment`](crate::ValueCommitment)), not the value. The holder of
+//! the value compares the two. A proof has nothing that its keys, range or writes do not need: it is refused for any
+//! others.
 
 mod error;
 mod proof;

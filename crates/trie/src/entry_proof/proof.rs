@@ -28,8 +28,8 @@ pub struct LayeredEntryProof {
     pub roots: LayeredRoots,
     /// Nodes of the delta, on the paths of all keys.
     pub delta: MultiProof,
-    /// Nodes of the intermediate trie, on the paths of keys about which the delta says nothing. Of a
-    /// range, all are on paths of all tries.
+    /// Nodes of the intermediate trie, on the paths of keys that the delta does not have. Of a range, all are on paths
+    /// of all tries.
     pub intermediate: MultiProof,
     /// Nodes of the snapshot, on the paths of the rest.
     pub snapshot: MultiProof,

@@ -26,7 +26,7 @@ pub struct ProvedRange {
     pub proof: EntryProof,
     /// First key of the range.
     pub first: B256,
-    /// Last key of what is proved: the end that was asked for, or as far as the limit allows.
+    /// Last proved key: the end that was asked for, or an earlier one at the limit.
     pub last: B256,
     /// The first entry beyond, within what was asked for: `None` if there is none.
     pub next: Option<B256>,
@@ -58,9 +58,9 @@ impl PartialTrie {
         }
     }
 
-    /// Proves `keys` in a shard, the subtrie at the trie's base, for [`PartialTrie::join_entry_parts`].
-    /// Loads absent subtries. Returns `None` if the commitment is not [`Commitment::Binary`], or if the
-    /// root of the shard is no branch, so that a look-up may end in another shard.
+    /// Proves `keys` in a shard, the subtrie at the trie's base, for [`PartialTrie::join_entry_parts`]. Loads absent
+    /// subtries. Returns `None` if the commitment is not [`Commitment::Binary`], or if the root of the shard is not a
+    /// branch, so that a look-up may end in another shard.
     ///
     /// # Errors
     ///

@@ -13,17 +13,17 @@ use alloy_primitives::B256;
 /// A key, and what its leaf is to commit to; `None` deletes it, or leaves it absent.
 pub type EntryWrite = (B256, Option<ValueCommitment>);
 
-/// What a proof of reads and writes shows.
+/// Result of verifying a proof of reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedUpdate {
-    /// For each key that was read, in the caller's order, what its leaf commits to before the writes.
+    /// Commitment of each read key before the writes, in the caller's order, or `None` if it has no leaf.
     pub values: Vec<Option<ValueCommitment>>,
     /// The root after the writes.
     pub root: B256,
 }
 
-/// Verifies a proof of `keys` against the root of a trie. Returns for each of them, in their order, what
-/// its leaf commits to, or `None` if it has none.
+/// Verifies a proof of `keys` against the root of a trie. Returns the commitment of each key's leaf, in their order, or
+/// `None` if it has none.
 ///
 /// # Errors
 ///
@@ -100,9 +100,9 @@ pub fn verify_entry_range(
     verify_entry_range_up_to(root, commitment, proof, first, last, 0)
 }
 
-/// As [`verify_entry_range`], where up to `entries` entries are expected. Equal entries have equal nodes, which a proof
-/// lists once: a small proof may be of many, and one that shows over a million nodes, and far more than it has, is refused
-/// unless so many entries are expected.
+/// Does the same as [`verify_entry_range`], where up to `entries` entries are expected. Equal entries have equal nodes,
+/// which a proof lists once, so a small proof may be of many entries. A proof of over a million nodes, and of far more
+/// than it has, is rejected unless that many entries are expected.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! The compact encoding of a partial trie: its nodes from the root down, each before its children,
-//! without the hashes that follow from what is there.
+//! The compact encoding of a partial trie: its nodes from the root down, each before its children, without hashes that
+//! can be computed from the others.
 //!
-//! Decoded bytes are untrusted. Whether a decoded trie has a certain root is for its hash to say;
-//! here it is made sure that its nodes have only one reading: an inlined node is exactly one node.
+//! Decoded bytes are untrusted. The caller hashes a decoded trie to verify its root; decoding makes sure that its nodes
+//! have only one reading: an inlined node is exactly one node.
 
 use super::leaf::{AccountLeaf, Fields};
 use crate::{
@@ -145,7 +145,7 @@ fn put_nibbles(key: &Key, from: usize, to: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a trie, which is not hashed. What follows it stays unread.
+/// Reads a trie, which is not hashed. Bytes after it stay unread.
 ///
 /// # Errors
 ///

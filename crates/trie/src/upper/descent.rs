@@ -30,7 +30,7 @@ struct Target {
     path: B256,
     /// The account, `Some(None)` if it does not exist, and `None` while that is not known.
     account: Option<Option<Account>>,
-    /// The slots, with their values as far as they are known.
+    /// The slots, with their values once found.
     slots: Vec<(B256, Option<U256>)>,
 }
 
@@ -48,7 +48,7 @@ impl Target {
 }
 
 impl Descent {
-    /// Nothing is found yet.
+    /// Starts a descent with no target found.
     pub(crate) fn new(targets: &ProofTargets) -> Self {
         let accounts = targets.accounts().iter().map(|(path, slots)| Target {
             path: *path,
@@ -58,7 +58,7 @@ impl Descent {
         Self(accounts.collect())
     }
 
-    /// What has to be looked up in the next layer.
+    /// Returns the targets to look up in the next layer.
     pub(crate) fn targets(&self) -> ProofTargets {
         let open = self.0.iter().filter(|target| !target.is_found());
         let open = open.map(|target| {

@@ -192,7 +192,7 @@ impl UpperTrie {
                 after.ok_or(TrieError::NoAccount { path })?,
             ));
         }
-        // Nothing leaves the trie, and every leaf that is set was found or found absent.
+        // The edits delete no leaf, and every leaf that they set was found or found absent.
         self.edit(&edits);
         Ok(())
     }
@@ -248,8 +248,8 @@ impl UpperTrie {
         }
     }
 
-    /// Returns what the layer says about an entry: `None` if nothing, `Some(None)` if there is no such
-    /// entry. The place of a stored value is the one that it had when it was merged.
+    /// Returns the layer's change of an entry: `None` if it has none, `Some(None)` if it deletes the entry. The place
+    /// of a stored value is the one that it had when it was merged.
     ///
     /// # Panics
     ///
@@ -329,7 +329,7 @@ impl UpperTrie {
         }
     }
 
-    /// What the layer says about an entry: see [`UpperTrie::find_leaf`].
+    /// The layer's change of an entry: see [`UpperTrie::find_leaf`].
     pub(crate) fn find_entry(&self, key: &B256) -> Result<Option<Option<EntryValue>>, usize> {
         match self.trie.walk(self.trie.root, &key.0, 0) {
             (NodeId::Entry(index), _) => {

@@ -26,9 +26,9 @@ pub(crate) enum UpperKind {
 /// A leaf of an upper trie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leaf {
-    /// What a layer does to an account, without its slots.
+    /// A layer's change of an account, without its slots.
     Account(AccountLeaf),
-    /// An entry's; `None` for a tombstone, which says that there is no such entry.
+    /// Leaf of an entry; `None` for a tombstone, which marks the entry as deleted.
     Entry(Option<EntryValue>),
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct AccountLeaf {
     account: Account,
 }
 
-/// What a layer does to the fields of an account.
+/// A layer's change of the fields of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fields {
     Kept,
@@ -117,7 +117,7 @@ impl AccountLeaf {
         self.mark
     }
 
-    /// What the layer does to the account's fields.
+    /// Returns the layer's change of the account's fields.
     pub(crate) const fn fields(&self) -> Fields {
         match self.mark & !MARK_WIPED {
             MARK_KEPT => Fields::Kept,

@@ -1,4 +1,4 @@
-//! The `layered` commitment: a root that is computed from what recent blocks changed.
+//! The `layered` commitment: a root that is computed from the changes of recent blocks.
 //!
 //! ```text
 //!   delta          what blocks (qI, n] changed         an upper trie   q = floor((n - 1) / I)
@@ -8,9 +8,8 @@
 //!   root(n) = keccak(root(delta) ++ root(intermediate) ++ root(snapshot))
 //! ```
 //!
-//! An *upper trie* has a leaf for each account that its blocks changed, and a slot for each slot
-//! that they changed. It says nothing about anything else, so that nothing below it has to be read
-//! for its root:
+//! An *upper trie* has a leaf for each account that its blocks changed, and a slot for each slot that they changed. It
+//! has nothing else, so that nothing below it has to be read for its root:
 //!
 //! - A leaf has a *mark*. The account's fields are *kept* (only slots changed), *put* or *deleted*.
 //! - A *wipe* voids the slots of lower layers without listing them.
@@ -20,8 +19,8 @@
 //! In a key-value database it has a leaf for each entry that was changed instead: the entry as it is, or
 //! a *tombstone* for one that was deleted, a value that no entry has. `entry_proof/` proves these.
 //!
-//! A key that returns to the value that it had before stays in the trie: membership is part of what
-//! the root commits to, and [`UpperTrie::revert`] restores it.
+//! A key that returns to the value that it had before stays in the trie: the root commits to membership, too, and
+//! [`UpperTrie::revert`] restores it.
 
 mod net;
 mod leaf;

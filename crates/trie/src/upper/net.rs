@@ -1,8 +1,7 @@
-//! Net changes of a block: what remains of its changes once those that change nothing are dropped.
+//! Net changes of a block: its changes without those that set a value to what it was.
 //!
-//! The roots of upper tries depend on which keys a block changed, so two nodes must agree on them
-//! whatever their executors list. A change is compared with the parent's state, which the block's
-//! reverts describe.
+//! The roots of upper tries depend on which keys a block changed, so two nodes must agree on them even if their
+//! executors list different ones. A change is compared with the parent's state, which the block's reverts describe.
 
 use crate::{commitment::Commitment, value_commitment::ValueCommitment};
 use alloc::vec::Vec;

@@ -44,7 +44,7 @@ pub enum LayeredUpdateError {
 
 /// The parts of the three tries of a block that a proof has: see [`LayeredProof::parts`].
 ///
-/// A key is looked up from the top down. What the parts do not have is an error, never an absence.
+/// A key is looked up from the top down. A key that the parts lack is an error, never an absence.
 ///
 /// [`LayeredProof::parts`]: crate::LayeredProof::parts
 #[derive(Clone, Debug)]
@@ -103,8 +103,8 @@ impl LayeredParts {
         Ok(found.slots.first().map_or(U256::ZERO, |(_, value)| *value))
     }
 
-    /// Returns whether an account has slots: one that is not zero shows that it has, and only all of them,
-    /// in each of the tries that count, that it has not.
+    /// Returns whether an account has slots. One nonzero slot proves that it has; only all of its slots, in each of the
+    /// tries that count, prove that it has none.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Proofs under the `layered` commitment: the parts of the three tries that tell the values of some
-//! accounts and slots.
+//! Proofs under the `layered` commitment: the parts of the three tries that determine the values of some accounts and
+//! slots.
 //!
 //! ```text
 //!   delta          the paths of all targets
@@ -194,8 +194,8 @@ impl LayeredProver {
         Self::for_witness(delta, intermediate, targets, &[])
     }
 
-    /// Does the same, and puts all slots of the accounts `whole` into the proof, layer by layer as
-    /// far as they count: that an account has no slot but tombstones is seen from all of them.
+    /// Does the same, and puts all slots of the accounts `whole` into the proof, layer by layer where they count: only
+    /// all of them show that an account has no slot but tombstones.
     ///
     /// # Panics
     ///
@@ -232,7 +232,7 @@ impl LayeredProver {
         &self.whole
     }
 
-    /// Returns the targets that the upper tries say nothing about.
+    /// Returns the targets that the upper tries do not have.
     pub fn snapshot_targets(&self) -> ProofTargets {
         self.descent.targets()
     }

@@ -36,7 +36,7 @@ pub enum WitnessError {
         hash: B256,
         /// Path of the node.
         path: Path,
-        /// What is wrong with the node, in words.
+        /// Description of the fault.
         what: &'static str,
     },
     /// The trie would be far larger than the witness, since nodes refer to the same nodes repeatedly. The witness may

@@ -5,8 +5,8 @@
 //! only where its parent, or the root, refers to its hash. Nodes that are missing stay blinded, and
 //! executing the block fails with "no node at path .." if it needs them.
 //!
-//! A listed node may occur at a million places, since accounts with equal storage share its nodes. Whoever reads a
-//! witness therefore does not unfold it to a trie with a node for each place:
+//! A listed node may occur at a million places, since accounts with equal storage share its nodes. So reading a witness
+//! does not unfold it to a trie with a node for each place:
 //!
 //! ```text
 //!   listed   the lists, and errors

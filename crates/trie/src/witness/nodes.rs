@@ -30,7 +30,7 @@ pub struct WitnessNodes {
     unused: usize,
 }
 
-/// What is at a path.
+/// Leaf at a path.
 enum Found {
     Account(Account, B256),
     Slot(U256),

@@ -32,7 +32,7 @@ pub(crate) enum Wanted<'a> {
     All,
     /// Those of sorted keys; none if there are no keys.
     Keys(&'a [B256]),
-    /// Those from one key to another, both included, of which so many are expected at most.
+    /// Those from one key to another, both included, and the largest number of them that is expected.
     Range(&'a B256, &'a B256, usize),
 }
 
@@ -50,7 +50,7 @@ impl Wanted<'_> {
         matches!(self, Self::Keys([]))
     }
 
-    /// What of it is at `path` or below, an account's path or the beginning of one.
+    /// Returns the leaves wanted at or below `path`, an account's path or the beginning of one.
     fn below(self, path: &Path) -> Self {
         let (key, end) = (key_at(path, 0), path.len());
         match self {
@@ -93,8 +93,8 @@ impl PartialTrie {
         Self::unfold(root, nodes, Leaves::Entries, Wanted::All)
     }
 
-    /// Like [`Self::from_entry_witness`], with the nodes on the way to what is wanted, and their children:
-    /// a proof of few keys is small even where the trie refers to the same nodes a million times.
+    /// Like [`Self::from_entry_witness`], with the nodes on the way to the wanted leaves, and their children: a proof
+    /// of few keys is small even where the trie refers to the same nodes a million times.
     pub(crate) fn from_entry_witness_of(
         root: B256,
         nodes: &[Bytes],
@@ -145,7 +145,7 @@ pub(super) fn by_hash(nodes: &[Bytes]) -> HashMap<B256, Bytes> {
     by_hash
 }
 
-/// What the leaves at 64 nibbles are.
+/// Kind of the leaves at 64 nibbles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaves {
     Accounts,
@@ -208,7 +208,7 @@ impl<'a> Unfold<'a> {
         Ok(trie.push_stub(Stub::bare(NodeRef::hash(hash))))
     }
 
-    /// Adds the node with this hash, which sits at `at`, with blinded children. `None` if there is no such node.
+    /// Adds the node with this hash, at the path `at`, with blinded children. `None` if the node is absent.
     pub(super) fn one(
         &mut self,
         trie: &mut PartialTrie,
@@ -258,9 +258,8 @@ impl<'a> Unfold<'a> {
         }
     }
 
-    /// Adds the child, at `to`, of a node below which leaves are `wanted`. A leaf
-    /// with no path of its own comes with the branch above it: whoever copies that needs it, see
-    /// [`PartialTrie::graft_node`].
+    /// Adds the child, at `to`, of a node below which leaves are `wanted`. A leaf with no path of its own comes with
+    /// the branch above it, which copying it requires: see [`PartialTrie::graft_node`].
     fn below(
         &mut self,
         trie: &mut PartialTrie,

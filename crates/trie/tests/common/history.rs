@@ -16,7 +16,7 @@ use cambium_trie::{
 };
 use std::{collections::BTreeMap, num::NonZeroU64};
 
-/// What several commits changed; `None` for deleted entries.
+/// Net changes of several commits; `None` for deleted entries.
 pub type Upper = BTreeMap<B256, Option<Vec<u8>>>;
 
 pub fn upper_root(upper: &Upper) -> B256 {
@@ -64,7 +64,7 @@ pub struct History {
     pub interval: usize,
     /// The entries after each commit.
     pub states: Vec<Entries>,
-    /// What commit n + 1 changed.
+    /// Changes of commit n + 1.
     pub changes: Vec<Changes>,
 }
 

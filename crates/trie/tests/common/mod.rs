@@ -1,5 +1,5 @@
-//! What all of the tests stand on: a seeded source of numbers, keys that share long prefixes, and
-//! a model of the state too simple to be wrong, whose roots alloy-trie computes.
+//! Shared by all tests: a seeded source of numbers, keys that share long prefixes, and a model of
+//! the state too simple to be wrong, whose roots alloy-trie computes.
 #![allow(
     dead_code,
     unreachable_pub,

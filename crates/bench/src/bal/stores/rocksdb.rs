@@ -15,7 +15,7 @@ use std::path::Path;
 /// Number of pairs per write batch while loading.
 const LOAD_CHUNK: usize = 1 << 16;
 /// Percentage of the share of memory for the block cache, which includes filters and indexes.
-/// Nothing is written during the measurement.
+/// The measurement writes nothing.
 const CACHE_PERCENT: u64 = 80;
 const LOAD_CACHE_BYTES: usize = 256 << 20;
 

@@ -10,15 +10,15 @@ const NIBBLES_MAX: usize = 64;
 /// Bytes of the three masks of a branch.
 const MASKS: usize = 6;
 
-/// What has a value in each state: the path of a branch, or the hash of an address.
+/// Key of a value in each state: the path of a branch, or the hash of an address.
 pub(super) trait Key {
     /// Its key in the table of present values.
     fn present(&self) -> Vec<u8>;
 
-    /// What its entries in change sets begin with. Entries of a block are sorted by it.
+    /// Prefix of its entries in change sets. Entries of a block are sorted by it.
     fn in_change_set(&self) -> Vec<u8>;
 
-    /// What the keys of its shards of block numbers begin with. The number of the shard follows.
+    /// Prefix of the keys of its shards of block numbers. The number of the shard follows.
     fn in_history(&self) -> Vec<u8>;
 }
 
@@ -36,7 +36,7 @@ impl Key for Nibbles {
         key
     }
 
-    /// The number of nibbles comes first, since the length of a key does not tell it.
+    /// The number of nibbles comes first, since it does not follow from the length of a key.
     fn in_history(&self) -> Vec<u8> {
         let mut key = vec![self.len() as u8];
         key.extend(self.iter());

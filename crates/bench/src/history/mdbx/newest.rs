@@ -1,5 +1,5 @@
-//! The newest state in memory, from which the changes of each block are made: op-reth is given them by
-//! the node, so they are no part of what is measured.
+//! The newest state in memory, from which the changes of each block are made. They are not measured: op-reth gets them
+//! from the node.
 
 use super::{
     entries::{encode_account, encode_node},
@@ -74,7 +74,7 @@ impl Newest {
         if let Some(path) = opened.iter().find(|path| !made.contains_key(*path)) {
             return Err(format!("block {number}: the branch at {path:?} is gone").into());
         }
-        // What was opened and is as it was is no change.
+        // A branch that was opened and is unchanged is not written.
         let is_new = |(path, node): &(Nibbles, _)| self.nodes.get(path) != Some(node);
         let made: Vec<_> = made.into_iter().filter(is_new).collect();
         let encoded = made.iter().map(|(path, node)| (*path, encode_node(node)));

@@ -55,7 +55,7 @@ impl Domain {
             let present_key = key.present();
             let former: Option<Cow<'_, [u8]>> = present.set(&present_key)?;
             let mut entry = key.in_change_set();
-            // Nothing is the value of what did not exist.
+            // The empty value stands for an absent one.
             entry.extend_from_slice(former.as_deref().unwrap_or_default());
             change_sets.append_dup(&block.to_be_bytes(), &entry)?;
             present.put(&present_key, value, WriteFlags::UPSERT)?;
@@ -67,8 +67,8 @@ impl Domain {
         Ok(())
     }
 
-    /// The value that a key had after a block, where `present` is the present one: what the first block
-    /// above it found there, if one has changed it.
+    /// The value that a key had after a block, where `present` is the present one: the former value in the first block
+    /// above that has changed it, if one has.
     pub(super) fn value_at<'a>(
         &self,
         txn: &'a RoTxUnsync,

@@ -1,8 +1,8 @@
 //! The same blocks imported by geth, from a copy of a database that it has initialized once.
 //!
-//! Geth is told the same memory (`--cache`), and its process has the same limit, page cache
-//! included. The path scheme is used. The time is what geth reports: from its first block until
-//! its caches are on the disk, without opening and without the compaction that would follow.
+//! Geth gets the same memory (`--cache`), and its process has the same limit, page cache included.
+//! The path scheme is used. The time is geth's own report: from its first block until its caches
+//! are on the disk, without opening and without the compaction that would follow.
 //!
 //! `geth init` holds the whole genesis state in memory several times: 1.3 GB for 200,000 accounts
 //! of which a fifth hold tokens, 7.8 GB for a million. 10 million would take more than 64 GB, so

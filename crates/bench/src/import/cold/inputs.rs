@@ -1,4 +1,4 @@
-//! What an import reads: a state, a file of blocks and their access lists, generated once and kept.
+//! Inputs of an import: a state, a file of blocks and their access lists, generated once and kept.
 
 use crate::{state::stores::Failure, system};
 use alloy_primitives::{Address, B256, U256};

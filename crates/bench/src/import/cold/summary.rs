@@ -23,7 +23,7 @@ const READS: [(&str, &str); 7] = [
     ("merge_reads_per_cold_access", "counter_page_reads_merge"),
     ("index_reads_per_cold_access", "counter_index_reads"),
 ];
-/// Target of resident memory, in percent of the memory told.
+/// Target of resident memory, in percent of the memory budget.
 pub(super) const RESIDENT_PERCENT: Range = Range::Between(85.0, 105.0);
 /// Rows of the table for people: heading, name of the figure, decimals.
 const ROWS: [(&str, &str, usize); 24] = [

@@ -44,7 +44,7 @@ pub(super) fn meta(batches: u64, state_root: B256) -> BlockMeta {
     }
 }
 
-/// Creates a database of the commitment `mpt`, or of `layered` with intervals of so many blocks.
+/// Creates a database of the commitment `mpt`, or of `layered` with intervals of `merge_interval_blocks`.
 pub(super) fn load(setup: &Setup, merge_interval_blocks: Option<u64>) -> Result<(), Failure> {
     let options = options(setup);
     let options = merge_interval_blocks.map_or(options, |blocks| options.layered(blocks));

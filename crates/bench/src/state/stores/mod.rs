@@ -1,7 +1,7 @@
 //! The stores that the workload runs over, behind one interface.
 //!
-//! Each is set up as its own documentation recommends for speed with durable commits; what was
-//! chosen is in [`Store::configuration`], and goes into the report.
+//! Each is set up as its own documentation recommends for speed with durable commits; the chosen
+//! options are in [`Store::configuration`], and go into the report.
 
 mod store;
 mod bytes;

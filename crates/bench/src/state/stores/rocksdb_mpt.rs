@@ -1,5 +1,5 @@
 //! A Merkle Patricia trie whose nodes are in RocksDB by their hashes, without a flat copy of the
-//! values: what OpenEthereum had.
+//! values, as in OpenEthereum.
 //!
 //! Reading an account is a walk from the root, one look-up for each node. A commit writes all nodes
 //! on the changed paths. Nodes that are replaced stay, as in an archive, so nothing is spent on

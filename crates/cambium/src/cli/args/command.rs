@@ -1,4 +1,4 @@
-//! The command line as a whole: the commands, and what holds for all of them.
+//! The command line as a whole: the commands, and the options common to all of them.
 
 use super::{
     super::{config::CONFIG_HELP, numbers::NUMBERS_HELP},
@@ -172,7 +172,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether the command's report is an account of what it has done, and not what was asked for. `--quiet` prints no
+    /// Whether the command's report is an account of its actions, and not the requested output. `--quiet` prints no
     /// accounts.
     pub(crate) const fn gives_account(&self) -> bool {
         match self {
@@ -227,8 +227,8 @@ impl Command {
 }
 
 impl Args {
-    /// The command line. What looks like a negative number is a value, so that its option says what is
-    /// allowed. Paragraphs of help texts are one line each, for terminals of any width.
+    /// The command line. An argument that looks like a negative number is a value, so that its option reports the
+    /// allowed range. Paragraphs of help texts are one line each, for terminals of any width.
     pub(crate) fn commands() -> clap::Command {
         fn with_numbers(command: clap::Command) -> clap::Command {
             let help = command

@@ -117,7 +117,7 @@ fn hashes_that_no_code_has_in_the_form_are_refused() {
     let written_out = with(&[&[0xa0], KECCAK256_EMPTY.as_slice()].concat());
     let said = PreStateValues::decode(&written_out, &list).unwrap_err();
     assert_eq!(said.account_count, 0);
-    // The outer length no longer fits either, so only that it is refused is told.
+    // The outer length no longer fits either, so only the rejection is checked.
     assert!(PreStateValues::decode(&with(&[0x81, 0x90]), &list).is_err());
 }
 

@@ -90,7 +90,7 @@ pub(super) fn encoded(accounts: &[AccountChanges]) -> Vec<u8> {
     out
 }
 
-/// Accounts as a stranger may list them.
+/// Accounts as an attacker may list them.
 pub(super) fn disorderly() -> impl Strategy<Value = Vec<AccountChanges>> {
     let swap = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
     (accounts(), many((0u8..9, swap), 0..3)).prop_map(|(mut accounts, faults)| {

@@ -243,7 +243,7 @@ fn numbers_have_one_encoding() {
     long[at] = 0xc3;
     long.splice(at + 2..at + 3, [0x81, 5]);
     for byte in &mut long[..at] {
-        // The lengths of what is around it.
+        // The lengths of the enclosing lists.
         if *byte > 0xc0 {
             *byte += 1;
         }

@@ -1,7 +1,7 @@
 //! Creating a database: the state of its first block, of any size, is written straight into pages.
 //!
-//! The memory stays within [`Options::memory_bytes`], whatever the number of accounts, and of slots
-//! of one account: see [`LeafBuckets`]. Data that does not fit is spilled to the database's own disk.
+//! The memory stays within [`Options::memory_bytes`] for any number of accounts, and of slots of one account: see
+//! [`LeafBuckets`]. Data that does not fit is spilled to the database's own disk.
 
 mod loaded;
 

@@ -8,10 +8,9 @@
 //!
 //! Each chain overrides everything to its left from its lowest number on. The base chain has the
 //! blocks that the merge under way has yet to put into the index. The head chain may begin below
-//! the base, at a restored block. *Recent* blocks are all committed blocks of the newest heights,
-//! whatever their branch, with their ancestors down to the base's chain: new blocks can be built on
-//! them. *Orphans* are blocks of the log with a missing ancestor, whose record was damaged; they
-//! become recent when that ancestor is committed again.
+//! the base, at a restored block. *Recent* blocks are all committed blocks of the newest heights, on any branch, with
+//! their ancestors down to the base's chain: new blocks can be built on them. *Orphans* are blocks of the log with a
+//! missing ancestor, whose record was damaged; they become recent when that ancestor is committed again.
 
 use crate::log::kept::Kept;
 use alloy_primitives::B256;
@@ -83,8 +82,8 @@ pub(crate) struct UnfinalizedRange {
     pub(crate) head: BlockNumber,
     /// Number of heights from the base downwards, and from the head upwards.
     pub(crate) heights: u64,
-    /// The head by the log, if the head in memory has not reached it yet. It stays recent whatever
-    /// its height, and so do the blocks of the heights around it.
+    /// The head by the log, if the head in memory has not reached it yet. It stays recent at any height, and so do the
+    /// blocks of the heights around it.
     pub(crate) target_head: Option<BlockId>,
     /// The finalized block, if there is one: no branches beside it are kept.
     pub(crate) finalized: Option<BlockId>,
@@ -100,8 +99,8 @@ impl UnfinalizedRange {
         (number + 1).saturating_sub(self.heights)
     }
 
-    /// Whether the range contains a height. What is near the head by the log stays while the head in memory
-    /// goes there, however deep its way leads.
+    /// Whether the range contains a height. Heights near the head by the log stay while the head in memory moves there,
+    /// even through much lower ones.
     fn has(&self, number: BlockNumber) -> bool {
         let is_between = |from: BlockNumber, head: BlockNumber| {
             let highest = head.saturating_add(self.heights);
@@ -324,7 +323,7 @@ impl Blocks {
         mut id: BlockId,
         number: BlockNumber,
     ) -> Result<Option<B256>, StateError> {
-        // Nothing is known of what is below the first block.
+        // Blocks below the first one are unknown.
         if number < state.genesis {
             return Ok(None);
         }
@@ -558,7 +557,7 @@ impl Blocks {
         }
     }
 
-    /// Forgets the recent blocks and orphans that are no kin of the canonical block `finalized`: see
+    /// Forgets the recent blocks and orphans on branches other than that of the canonical block `finalized`: see
     /// [`Blocks::is_on_same_branch`]. Ancestors of the base stay.
     pub(crate) fn forget_branches(&self, finalized: BlockId) -> Result<(), StateError> {
         let state = &mut *self.state.write();

@@ -42,7 +42,7 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
             assert_eq!(disk.contents(&format!("copy-{at}")).unwrap(), expected);
         }
     }
-    // What was cut out is known from then on.
+    // The gaps are reported by every later search.
     let LogFindings { damage, gaps } = find();
     assert_eq!(damage, []);
     for one in &found {
