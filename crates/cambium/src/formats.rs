@@ -1,7 +1,9 @@
 //! The formats of all files of a data directory.
 
-/// Number of the format of each kind of file that this version writes, by the name of the kind. A file in
-/// another format is rejected by name when it is opened.
+/// Number of the format of each kind of file that this version writes, by the name of the kind.
+///
+/// The manifest's number covers the whole directory: a database of another format is rejected by name when it is
+/// opened. docs/FORMATS.md says how a reader takes another number of the other kinds.
 pub const FORMATS: [(&str, u32); 14] = {
     let parts: [&[(&str, u32)]; 4] = [
         &cambium_store::FORMATS,

@@ -3,7 +3,11 @@
 use crate::support;
 use crate::support::{Fixture, Run, number, program};
 use serde_json::json;
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 #[test]
 fn a_configuration_file_comes_after_the_command_line_and_the_environment() {
@@ -188,6 +192,56 @@ fn the_program_says_what_it_is_and_completes_its_commands() {
             "{name}"
         );
     }
+}
+
+/// A file of the repository.
+fn repository(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(name)
+}
+
+#[test]
+fn the_page_of_formats_lists_the_numbers_and_the_magics_of_the_sources() {
+    let page = fs::read_to_string(repository("docs/FORMATS.md")).expect("the page");
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| kind | number |"));
+    let rows: Vec<Vec<&str>> = rows
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(rows.len(), cambium::FORMATS.len());
+    for ((kind, number), row) in cambium::FORMATS.iter().zip(rows) {
+        let &[listed, format, magic, _, source] = &row[..] else {
+            panic!("{kind}: a row of five columns: {row:?}");
+        };
+        assert_eq!((listed, format), (*kind, number.to_string().as_str()));
+        let source = fs::read_to_string(repository(source.trim_matches('`'))).expect(kind);
+        let magic = magic.trim_matches('`');
+        let is_there = source.contains(&format!("b\"{magic}\""));
+        assert_eq!(is_there, magic != "none", "{kind}: {magic}");
+        assert!(source.contains("const FORMAT: u"), "{kind}: {source}");
+    }
+}
+
+#[test]
+fn the_page_of_the_program_is_its_help() {
+    let made = Command::new(repository("scripts/cli-doc"))
+        .arg(env!("CARGO_BIN_EXE_cambium"))
+        .output()
+        .expect("a shell");
+    let error = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{error}");
+    let page = fs::read_to_string(repository("docs/CLI.md")).expect("the page");
+    let made = String::from_utf8(made.stdout).expect("a text");
+    let differs = made
+        .lines()
+        .zip(page.lines())
+        .find(|(made, page)| made != page);
+    assert_eq!(differs, None, "run scripts/cli-doc > docs/CLI.md");
+    assert_eq!(made.len(), page.len(), "run scripts/cli-doc > docs/CLI.md");
 }
 
 #[test]

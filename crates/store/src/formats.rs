@@ -2,8 +2,7 @@
 
 use crate::{block_index, block_log, checkpoint, codes, manifest, page, segments, values};
 
-/// Number of the format of each kind of file that this version writes, by the name of the kind. A file in
-/// another format is rejected by name when a database is opened.
+/// Number of the format of each kind of file that this version writes, by the name of the kind.
 pub const FORMATS: [(&str, u32); 8] = [
     ("manifest", manifest::FORMAT),
     ("log", block_log::FORMAT),

@@ -11,7 +11,7 @@
 //! | `alloc` | accounts, as in a genesis file, by address or by keccak(address) |
 //!
 //! An account has `balance`, `nonce`, `code` and `storage`, as in a genesis file, or `hashedStorage`, by
-//! keccak(slot). The database knows no addresses: a dump has hashed keys. Reading takes both.
+//! keccak(slot). A dump has addresses and slots where the database keeps preimages, and hashes elsewhere. Reading takes both.
 //!
 //! `totalDifficulty`, `block` and `blockAccessList` are left out for a block that has left the log. No
 //! database can be made of such a dump.

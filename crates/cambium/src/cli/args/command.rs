@@ -28,8 +28,9 @@ const ALL: &str = "Options of all commands";
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done
-  1  failed: input or output, a lock, permissions, a full disk, another chain
-  2  wrong usage
+  1  failed: input or output, a lock, permissions, a full disk, another chain; or done, but for an
+     index, a history or preimages
+  2  wrong usage; an import of a file of another kind, such as JSON
   3  a block, or the file that contains it, is invalid
   4  the database is damaged
   5  a proof or a witness does not hold
