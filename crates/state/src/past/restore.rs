@@ -222,7 +222,8 @@ impl Engine {
         let restored = match known {
             Some(restored) => restored,
             None => {
-                let Some(entry) = self.journal.blocks.base_ancestor(target.number)? else {
+                let entry = self.journal.blocks.base_ancestor(target.number)?;
+                let Some(entry) = entry.filter(|entry| entry.hash == target.hash) else {
                     return Ok(None);
                 };
                 RestoredLayer {
