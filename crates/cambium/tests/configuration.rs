@@ -212,8 +212,8 @@ fn the_page_of_formats_lists_the_numbers_and_the_magics_of_the_sources() {
         .take_while(|line| line.starts_with('|'))
         .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
-    assert_eq!(rows.len(), cambium::FORMATS.len());
-    for ((kind, number), row) in cambium::FORMATS.iter().zip(rows) {
+    assert_eq!(rows.len(), cambium::db::FORMATS.len());
+    for ((kind, number), row) in cambium::db::FORMATS.iter().zip(rows) {
         let &[listed, format, magic, _, source] = &row[..] else {
             panic!("{kind}: a row of five columns: {row:?}");
         };

@@ -2,8 +2,9 @@
 //! and through `kill -9`.
 
 use crate::support;
-use crate::support::{Fixture, Run, is_long, program, quantity, say};
+use crate::support::{Fixture, Run, program, quantity, say};
 use cambium::{B256, keccak256};
+use cambium_seeds::is_long;
 use cambium_workload::TOKEN;
 use serde_json::{Value, json};
 use std::{

@@ -13,7 +13,6 @@ use cambium_evm::{BlockInput, Executor, ExecutorKind, Hooks, Outcome, recover_se
 use cambium_primitives::AccessListLimits;
 use std::{
     collections::BTreeMap,
-    env,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
