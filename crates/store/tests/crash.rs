@@ -4,6 +4,7 @@
 use alloy_primitives::{B256, keccak256};
 use cambium_disk::{Disk, Fault, FaultyDisk};
 use cambium_primitives::{Path, Reader};
+use cambium_seeds::Random;
 use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Checkpoint, CheckpointWriter, Codes, IndexState, LogOptions,
     LogPosition, Page, PageAddr, PageBuilder, SegmentOptions, Segments, StoreError,
