@@ -95,6 +95,7 @@
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod backup;
+mod error_class;
 mod formats;
 
 /// Block access lists (EIP-7928), and the pre-state values that executors use with them.
@@ -124,6 +125,7 @@ pub mod chain {
 pub mod db {
     pub use crate::{
         backup::{BackupParts, WholeBackup, backup_with_parts},
+        error_class::ErrorClass,
         formats::FORMATS,
     };
     pub use cambium_primitives::{

@@ -1,6 +1,6 @@
 //! Status codes and messages, and the one place where panics are caught.
 
-use cambium::{HistoryError, StateError, db::StoreError};
+use cambium::{HistoryError, StateError, db::ErrorClass};
 use cambium_kv::{KvError, VerifyError};
 use std::{
     any::Any,
@@ -94,80 +94,41 @@ impl Failure {
     }
 }
 
+impl From<ErrorClass> for CambiumStatus {
+    fn from(class: ErrorClass) -> Self {
+        match class {
+            ErrorClass::Conflict => Self::Conflict,
+            ErrorClass::InvalidArgument => Self::InvalidArgument,
+            ErrorClass::NotKept => Self::NotKept,
+            ErrorClass::Unavailable => Self::Unavailable,
+            ErrorClass::ReadOnly => Self::ReadOnly,
+            ErrorClass::Damaged => Self::Damaged,
+            _ => Self::Io,
+        }
+    }
+}
+
 impl From<KvError> for Failure {
     fn from(error: KvError) -> Self {
-        let status = match &error {
-            error if error.is_retryable() => CambiumStatus::Conflict,
-            KvError::SnapshotNotCommitted(_) | KvError::NotNext { .. } => CambiumStatus::Conflict,
-            KvError::ValueTooLarge { .. }
-            | KvError::OtherStore(_)
-            | KvError::OtherParent { .. } => CambiumStatus::InvalidArgument,
-            KvError::RollbackTooFar { .. }
-            | KvError::UnknownRoot { .. }
-            | KvError::NoSuchCommit { .. }
-            | KvError::NotKept { .. } => CambiumStatus::NotKept,
-            KvError::NotKeyValue => CambiumStatus::Unavailable,
-            KvError::State(error) => status_of(error),
-            _ => CambiumStatus::Io,
-        };
-        Self::new(status, error)
+        Self::new(ErrorClass::from(&error).into(), error)
     }
 }
 
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
-        Self::new(status_of(&error), error)
+        Self::new(ErrorClass::from(&error).into(), error)
     }
 }
 
 impl From<HistoryError> for Failure {
     fn from(error: HistoryError) -> Self {
-        let status = match &error {
-            HistoryError::State(error) => status_of(error),
-            HistoryError::NotKept { .. } | HistoryError::NoNodes => CambiumStatus::NotKept,
-            HistoryError::Damaged { .. } | HistoryError::Missing { .. } => CambiumStatus::Damaged,
-            HistoryError::Disk(_) => CambiumStatus::Io,
-            _ => CambiumStatus::Unavailable,
-        };
-        Self::new(status, error)
+        Self::new(ErrorClass::from(&error).into(), error)
     }
 }
 
 impl From<VerifyError> for Failure {
     fn from(error: VerifyError) -> Self {
         Self::new(CambiumStatus::BadProof, error)
-    }
-}
-
-fn status_of(error: &StateError) -> CambiumStatus {
-    match error {
-        StateError::ReadOnly(_) => CambiumStatus::ReadOnly,
-        StateError::NoSuchBlock { .. }
-        | StateError::NotKept { .. }
-        | StateError::UnknownBlock(_)
-        | StateError::TooFar { .. } => CambiumStatus::NotKept,
-        StateError::BadOptions(_) | StateError::WrongLeaf { .. } | StateError::BadChanges(_) => {
-            CambiumStatus::InvalidArgument
-        }
-        StateError::BadStart(_)
-        | StateError::Unfinished
-        | StateError::UnfinishedBackup { .. }
-        | StateError::NotUnderLayered(_)
-        | StateError::NotUnderMpt(_)
-        | StateError::NoRoom { .. } => CambiumStatus::Unavailable,
-        // A missing directory is no damage.
-        StateError::Store(
-            StoreError::NotADatabase { .. }
-            | StoreError::AlreadyADatabase { .. }
-            | StoreError::NewerFormat { .. }
-            | StoreError::OlderFormat { .. }
-            | StoreError::InUse { .. },
-        ) => CambiumStatus::Unavailable,
-        error if error.is_damage() => CambiumStatus::Damaged,
-        StateError::CheckpointsLost { .. } | StateError::MissingValue { .. } => {
-            CambiumStatus::Damaged
-        }
-        _ => CambiumStatus::Io,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Exceptions, classified by what their catcher does. Each has the engine's message.
 
-use cambium::{HistoryError, StateError, db::StoreError};
+use cambium::{HistoryError, StateError, db::ErrorClass};
 use cambium_kv::{KvError, VerifyError};
 use pyo3::{
     PyErr, create_exception,
@@ -61,9 +61,7 @@ create_exception!(
 
 /// An error on its way to Python.
 pub(crate) enum Failure {
-    Kv(KvError),
-    State(StateError),
-    History(HistoryError),
+    Classed(ErrorClass, String),
     Verify(VerifyError),
     /// A handle that is closed, or a transaction that has ended.
     Closed(&'static str),
@@ -71,19 +69,19 @@ pub(crate) enum Failure {
 
 impl From<KvError> for Failure {
     fn from(error: KvError) -> Self {
-        Self::Kv(error)
+        Self::Classed(ErrorClass::from(&error), error.to_string())
     }
 }
 
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
-        Self::State(error)
+        Self::Classed(ErrorClass::from(&error), error.to_string())
     }
 }
 
 impl From<HistoryError> for Failure {
     fn from(error: HistoryError) -> Self {
-        Self::History(error)
+        Self::Classed(ErrorClass::from(&error), error.to_string())
     }
 }
 
@@ -96,73 +94,17 @@ impl From<VerifyError> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Kv(error) => of_kv(&error),
-            Failure::State(error) => of_state(&error),
-            Failure::History(error) => of_history(&error),
+            Failure::Classed(class, message) => match class {
+                ErrorClass::Conflict => ConflictError::new_err(message),
+                ErrorClass::InvalidArgument => PyValueError::new_err(message),
+                ErrorClass::NotKept => NotKeptError::new_err(message),
+                ErrorClass::Unavailable => UnavailableError::new_err(message),
+                ErrorClass::ReadOnly => ReadOnlyError::new_err(message),
+                ErrorClass::Damaged => DamagedError::new_err(message),
+                _ => DiskError::new_err(message),
+            },
             Failure::Verify(error) => ProofError::new_err(error.to_string()),
             Failure::Closed(what) => UnavailableError::new_err(what),
         }
-    }
-}
-
-fn of_kv(error: &KvError) -> PyErr {
-    let message = error.to_string();
-    match error {
-        KvError::State(error) => of_state(error),
-        error if error.is_retryable() => ConflictError::new_err(message),
-        KvError::SnapshotNotCommitted(_) | KvError::NotNext { .. } => {
-            ConflictError::new_err(message)
-        }
-        KvError::RollbackTooFar { .. }
-        | KvError::UnknownRoot { .. }
-        | KvError::NoSuchCommit { .. }
-        | KvError::NotKept { .. } => NotKeptError::new_err(message),
-        KvError::NotKeyValue => UnavailableError::new_err(message),
-        _ => PyValueError::new_err(message),
-    }
-}
-
-fn of_state(error: &StateError) -> PyErr {
-    let message = error.to_string();
-    match error {
-        StateError::ReadOnly(_) => ReadOnlyError::new_err(message),
-        StateError::NoSuchBlock { .. }
-        | StateError::NotKept { .. }
-        | StateError::UnknownBlock(_)
-        | StateError::TooFar { .. } => NotKeptError::new_err(message),
-        StateError::BadOptions(_) | StateError::WrongLeaf { .. } | StateError::BadChanges(_) => {
-            PyValueError::new_err(message)
-        }
-        StateError::BadStart(_)
-        | StateError::Unfinished
-        | StateError::UnfinishedBackup { .. }
-        | StateError::NotUnderLayered(_)
-        | StateError::NotUnderMpt(_)
-        | StateError::NoRoom { .. }
-        | StateError::Store(
-            StoreError::NotADatabase { .. }
-            | StoreError::AlreadyADatabase { .. }
-            | StoreError::NewerFormat { .. }
-            | StoreError::OlderFormat { .. }
-            | StoreError::InUse { .. },
-        ) => UnavailableError::new_err(message),
-        error if error.is_damage() => DamagedError::new_err(message),
-        StateError::CheckpointsLost { .. } | StateError::MissingValue { .. } => {
-            DamagedError::new_err(message)
-        }
-        _ => DiskError::new_err(message),
-    }
-}
-
-fn of_history(error: &HistoryError) -> PyErr {
-    let message = error.to_string();
-    match error {
-        HistoryError::State(error) => of_state(error),
-        HistoryError::NotKept { .. } | HistoryError::NoNodes => NotKeptError::new_err(message),
-        HistoryError::Damaged { .. } | HistoryError::Missing { .. } => {
-            DamagedError::new_err(message)
-        }
-        HistoryError::Disk(_) => DiskError::new_err(message),
-        _ => UnavailableError::new_err(message),
     }
 }
