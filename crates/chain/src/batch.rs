@@ -87,7 +87,7 @@ impl Chain {
         execute_batch(&inputs, &reads, threads, |index, outcome, elapsed| {
             let how = How {
                 outcome,
-                ..How::default()
+                ..How::DEFERRED
             };
             let executed = self.execute_unless_known(blocks[index], sink.tip(), how);
             sent = executed.and_then(|mut block| {

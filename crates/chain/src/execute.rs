@@ -1,7 +1,7 @@
 //! Execution of one block: validated, executed on its parent, verified against its header, sealed.
 
 use crate::{
-    Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
+    Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock, VerifyError,
     error::execution_error,
     preimages::created,
     reads::TimedReads,
@@ -93,6 +93,19 @@ impl ExecutedBlock {
         self.sealed.view()
     }
 
+    /// Verifies the state root, if that was deferred.
+    pub(crate) fn verify_root(&mut self) -> Result<(), ChainError> {
+        let id = self.id();
+        self.sealed.verify().map_err(|error| match error {
+            // The engine expects the claimed root, a header the computed one.
+            StateError::WrongRoot { got, expected, .. } => {
+                let (got, expected) = (expected, got);
+                ChainError::invalid(id, VerifyError::StateRoot { got, expected })
+            }
+            error => error.into(),
+        })
+    }
+
     /// Makes the block durable and the head.
     ///
     /// # Errors
@@ -139,9 +152,20 @@ pub(crate) struct How {
     pub(crate) outcome: Option<Outcome>,
     /// Whether [`ExecutedBlock::outcome`] is wanted. Such a block is always executed.
     pub(crate) keeps_outcome: bool,
+    /// Whether the state root is verified later, by [`ExecutedBlock::verify_root`] or when the block is committed.
+    pub(crate) defers_root: bool,
 }
 
-/// The result of a block, whose state root equals that in its header.
+impl How {
+    /// The state root is verified by a later stage.
+    pub(crate) const DEFERRED: Self = Self {
+        outcome: None,
+        keeps_outcome: false,
+        defers_root: true,
+    };
+}
+
+/// The result of a block, whose state root equals that in its header, or is to be compared with it later.
 struct Done {
     staged: Staged,
     outcome: Option<Outcome>,
@@ -213,7 +237,7 @@ impl Chain {
         tip: BlockId,
         how: How,
     ) -> Result<Step<ExecutedBlock>, ChainError> {
-        let keeps_outcome = how.keeps_outcome;
+        let (keeps_outcome, defers_root) = (how.keeps_outcome, how.defers_root);
         let mut executed = self.execute_with(prepared, tip, how);
         let end = Instant::now() + OTHER_CALLER_MAX;
         loop {
@@ -228,6 +252,7 @@ impl Chain {
                 let how = How {
                     outcome: None,
                     keeps_outcome,
+                    defers_root,
                 };
                 executed = self.execute_with(prepared, tip, how);
             } else if Instant::now() < end {
@@ -372,7 +397,9 @@ impl Chain {
         // The list names what the block creates.
         input.rules.block_access_list = is_listed || self.keeps_preimages();
         let mut session = view.clone().session();
-        let mut early = Early::new(given.map(|_| view.clone().session()));
+        // A root that is computed beside the next block is not computed beside this one.
+        let is_early = given.is_some() && !how.defers_root;
+        let mut early = Early::new(is_early.then(|| view.clone().session()));
         let reads = TimedReads::new(view);
         let mut counts = ExecutionCounts::default();
         let mut roots = |changes: &_| session.intermediate_root(changes);
@@ -413,6 +440,7 @@ impl Chain {
         } = outcome;
         let staged = match early.take(&changes, &codes) {
             Some(staged) => staged,
+            None if how.defers_root => session.finish_claimed(changes, codes, header.state_root)?,
             None => session.finish(changes, codes)?,
         };
         verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;

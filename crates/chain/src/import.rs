@@ -1,16 +1,17 @@
-//! The import pipeline: four stages that run concurrently.
+//! The import pipeline: five stages that run concurrently.
 //!
 //! ```text
 //!   prepare   headers in order; then bodies and senders    PreparedBlock
 //!             of many blocks in parallel
 //!   ahead     read what the next blocks need               pages in the block's pin
-//!   execute   validate, execute, compute the state root,   ExecutedBlock
-//!             block after block
+//!   execute   validate and execute, block after block, on  ExecutedBlock, sealed
+//!             the values of the one before                 with the claimed root
+//!   verify    compute state roots, in the same order       its root is verified
 //!   commit    append; one sync for all waiting blocks      durable
 //! ```
 //!
-//! A block is executed before its parent is durable. After an error all blocks before the bad one
-//! are committed.
+//! A block is executed before its parent is durable, and before the state root of its parent is verified. After an error
+//! all blocks before the bad one are committed: a block is committed once its root and those of all before are verified.
 
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
@@ -43,7 +44,7 @@ const BATCH_SHARE: usize = 64;
 const HEADERS_MIN: usize = 512;
 /// Maximum number of batches that wait between two stages.
 const QUEUE_BATCHES: usize = 2;
-/// Maximum number of blocks that wait to be committed.
+/// Maximum number of blocks that wait for their state roots to be verified, and of those that wait to be committed.
 const QUEUE_BLOCKS: usize = 32;
 
 /// Longest sleep of the stage that reads ahead while there is nothing to do.
@@ -120,7 +121,7 @@ struct Batch {
     recover: Duration,
 }
 
-/// A block that waits to be committed.
+/// A block that waits for its state root, or to be committed.
 enum Executed {
     /// In the database already, possibly on a side branch.
     Known {
@@ -130,16 +131,16 @@ enum Executed {
     New(Box<ExecutedBlock>),
 }
 
-/// Sends executed blocks to be committed.
-struct ToCommit<'a> {
+/// Sends executed blocks to be verified.
+struct ToVerify<'a> {
     chain: &'a Chain,
     tip: BlockId,
     timings: Timings,
     done: &'a Sender<Option<BlockId>>,
-    to_commit: &'a Sender<Executed>,
+    to_verify: &'a Sender<Executed>,
 }
 
-impl BlockSink for ToCommit<'_> {
+impl BlockSink for ToVerify<'_> {
     fn tip(&self) -> BlockId {
         self.tip
     }
@@ -161,8 +162,28 @@ impl BlockSink for ToCommit<'_> {
         }
         // The send fails if reading ahead has ended.
         let _ = self.done.send(sealed);
-        Ok(self.to_commit.send(executed).is_ok())
+        Ok(self.to_verify.send(executed).is_ok())
     }
+}
+
+/// Verifies the state roots of executed blocks, and sends the blocks on. Ends at the first one that is wrong, or if the
+/// receiver is dropped. Returns the time that this took.
+fn verify_all(
+    executed: &Receiver<Executed>,
+    to_commit: &Sender<Executed>,
+) -> Result<Duration, ChainError> {
+    let mut taken = Duration::ZERO;
+    for mut block in executed {
+        if let Executed::New(block) = &mut block {
+            let start = Instant::now();
+            block.verify_root()?;
+            taken += start.elapsed();
+        }
+        if to_commit.send(block).is_err() {
+            break;
+        }
+    }
+    Ok(taken)
 }
 
 impl Chain {
@@ -190,10 +211,11 @@ impl Chain {
         let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
         let (to_execute, read_ahead) = unbounded();
         let (done, executed_ids) = unbounded();
-        let (to_commit, executed) = bounded(QUEUE_BLOCKS);
+        let (to_verify, executed) = bounded(QUEUE_BLOCKS);
+        let (to_commit, verified) = bounded(QUEUE_BLOCKS);
         let pool = preparing_threads();
         let mut summary = ImportSummary::default();
-        let (run, committed) = thread::scope(|scope| {
+        let (run, roots, committed) = thread::scope(|scope| {
             scope.spawn(move || {
                 let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
                 // The source alone says where the import ends: a batch has a block or an error.
@@ -211,19 +233,24 @@ impl Chain {
                 self.hand_on(&prepared, to_execute, &executed_ids);
             });
             let run = spawn(scope, "cambium-execute", move || {
-                self.execute_all(&read_ahead, &done, &to_commit)
+                self.execute_all(&read_ahead, &done, &to_verify)
             });
-            let committed = self.commit_executed(&executed, &mut summary, progress);
+            let roots = spawn(scope, "cambium-verify", move || {
+                verify_all(&executed, &to_commit)
+            });
+            let committed = self.commit_verified(&verified, &mut summary, progress);
             // Ends the other stages if this one failed.
-            drop(executed);
-            (
-                run.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                committed,
-            )
+            drop(verified);
+            let run = run.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let roots = roots.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (run, roots, committed)
         });
         committed?;
         let commit = summary.timings.commit;
+        // A block with a wrong root is before the one whose execution failed.
+        let roots = roots?;
         summary.timings = Timings { commit, ..run? };
+        summary.timings.root += roots;
         summary.elapsed = start.elapsed();
         let view = self.db().view()?;
         summary.done.head = view.block();
@@ -384,14 +411,14 @@ impl Chain {
         &self,
         prepared: &Receiver<Batch>,
         done: &Sender<Option<BlockId>>,
-        to_commit: &Sender<Executed>,
+        to_verify: &Sender<Executed>,
     ) -> Result<Timings, ChainError> {
-        let mut out = ToCommit {
+        let mut out = ToVerify {
             chain: self,
             tip: self.db().head(),
             timings: Timings::default(),
             done,
-            to_commit,
+            to_verify,
         };
         // The same block may have come just before, and wait to be committed.
         let is_sealed = |id: BlockId| self.db().find(&id.hash) == Some(id);
@@ -416,8 +443,7 @@ impl Chain {
                         self.execute_group(&group, &mut out)?
                     }
                     Step::New(block) => {
-                        let executed =
-                            self.execute_unless_known(&block, out.tip, How::default())?;
+                        let executed = self.execute_unless_known(&block, out.tip, How::DEFERRED)?;
                         // With it go the pages that it needed.
                         drop(block);
                         out.send(executed)?
@@ -435,7 +461,7 @@ impl Chain {
     fn execute_group(
         &self,
         group: &[Arc<PreparedBlock>],
-        out: &mut ToCommit<'_>,
+        out: &mut ToVerify<'_>,
     ) -> Result<bool, ChainError> {
         let mut left: Vec<&PreparedBlock> = group.iter().map(|block| &**block).collect();
         while !left.is_empty() {
@@ -449,7 +475,7 @@ impl Chain {
                 }
                 None => {
                     let block = left.remove(0);
-                    let executed = self.execute_unless_known(block, out.tip, How::default())?;
+                    let executed = self.execute_unless_known(block, out.tip, How::DEFERRED)?;
                     out.send(executed)?
                 }
             };
@@ -460,15 +486,15 @@ impl Chain {
         Ok(true)
     }
 
-    fn commit_executed(
+    fn commit_verified(
         &self,
-        executed: &Receiver<Executed>,
+        verified: &Receiver<Executed>,
         summary: &mut ImportSummary,
         progress: &mut dyn FnMut(&ImportProgress),
     ) -> Result<(), ChainError> {
-        while let Ok(first) = executed.recv() {
+        while let Ok(first) = verified.recv() {
             let start = Instant::now();
-            let waiting = std::iter::once(first).chain(executed.try_iter());
+            let waiting = std::iter::once(first).chain(verified.try_iter());
             let mut group = Vec::new();
             let mut head = None;
             let done = &mut summary.done;

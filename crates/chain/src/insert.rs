@@ -75,8 +75,8 @@ impl Chain {
             return Ok(inserted(None));
         }
         let how = How {
-            outcome: None,
             keeps_outcome: true,
+            ..How::default()
         };
         // An import that goes on beside commits it soon.
         self.await_commit(self.parent_of(header))?;

@@ -241,6 +241,15 @@ impl Delta {
         Ok(())
     }
 
+    /// Moves to layer `to` as [`Delta::move_along`] does, from its parent, whose nodes on the changed paths are loaded.
+    /// Returns the root there.
+    pub(crate) fn move_up(&mut self, changes: &Changes, to: LayerId) -> Result<B256, StateError> {
+        let root = self.apply(changes, PagesAre::InMemory)?;
+        self.uncommitted = None;
+        self.at = to;
+        Ok(root)
+    }
+
     /// Applies changes that belong to no layer yet, and returns the root. `reverts` undo all
     /// uncommitted changes of `owner`, back to the layer at which the tries are.
     pub(crate) fn apply_uncommitted(

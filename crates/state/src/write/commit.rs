@@ -43,6 +43,7 @@ impl Engine {
             return Ok(());
         };
         let start = Instant::now();
+        sealed.iter_mut().try_for_each(Sealed::verify)?;
         let blocks = sealed.len();
         let _span = tracing::debug_span!("commit", %newest, blocks, head).entered();
         if let Some(values) = &self.store.values {

@@ -3,6 +3,7 @@
 use crate::tries::delta::as_bad_changes;
 use crate::{
     engine::parts::Engine,
+    layers::tree::Layer,
     options::LeafKind,
     tries::delta::LockedDelta,
     values::check_lengths,
@@ -106,6 +107,45 @@ impl Engine {
         self.store.counters.roots.add(1);
         let root = delta.apply_uncommitted(owner, changes, reverts.clone());
         Ok((root.map_err(as_bad_changes)?, reverts))
+    }
+
+    /// Computes the state root after a sealed block, from the changes of its layer.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if the block was dropped.
+    pub(crate) fn root_of(self: &Arc<Self>, layer: &Layer) -> Result<B256, StateError> {
+        self.health.check()?;
+        self.catch_up()?;
+        let mut delta = self.layers.delta.lock();
+        if self.is_overgrown(delta.memory_bytes()) {
+            delta.reset();
+        }
+        // Its layer may have been replaced, and stays where it is while the delta is locked.
+        let (at, parent, path) = {
+            let current = self.layers.current.read();
+            let found = match layer.is_dropped() {
+                true => None,
+                false => current.tree.by_hash(&layer.block.hash),
+            };
+            let found = found.ok_or(StateError::UnknownBlock(layer.block.hash))?;
+            (
+                found.id,
+                found.parent,
+                delta.path_to(&current.tree, found.parent),
+            )
+        };
+        delta.move_along(&path, parent)?;
+        let touched = Touched::by(&layer.changes);
+        match self.options.leaves {
+            LeafKind::Entries => drop(delta.read(&touched.entries())?),
+            LeafKind::Accounts => {
+                delta.read(&touched.accounts)?;
+                delta.read(&touched.slots)?;
+            }
+        }
+        self.store.counters.roots.add(1);
+        delta.move_up(&layer.changes, at).map_err(as_bad_changes)
     }
 
     /// Reads leaves of the state of `view`, sorted by their paths, and loads the nodes on the paths

@@ -14,6 +14,15 @@ use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
 use std::sync::Arc;
 
+/// Where the state root of a staged block comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootIs {
+    /// It was computed from the tries.
+    Computed,
+    /// The caller claims it: it is verified before the block is committed.
+    Claimed,
+}
+
 impl Engine {
     /// Adds a layer once there is memory for it. Before anything is kept, this checks the block's
     /// number, its parent's hash, and that its hash is new. `record` is the size of its record in
@@ -26,6 +35,7 @@ impl Engine {
         changes: Changes,
         reverts: Changes,
         record: usize,
+        root: RootIs,
     ) -> Result<Arc<Layer>, StateError> {
         self.health.check()?;
         self.journal.check_writable("sealed")?;
@@ -44,6 +54,9 @@ impl Engine {
         if let Some(layered) = &self.layered {
             return self.seal_layered(layered, view, owner, meta, changes, reverts);
         }
+        if root == RootIs::Claimed {
+            return self.seal_claimed(view, meta, changes, reverts);
+        }
         let mut delta = self.delta_above(view)?;
         // While the delta is locked, only layers of known blocks are added.
         self.check_new(id)?;
@@ -53,6 +66,31 @@ impl Engine {
         let layer = current.add(&parent, meta, changes, reverts);
         delta.adopt(owner, layer.id);
         Ok(layer)
+    }
+
+    /// Adds a layer of a block whose root is not computed yet. It does not wait for the tries, which may be at work on
+    /// the root of a block below.
+    fn seal_claimed(
+        &self,
+        view: &View,
+        meta: &BlockMeta,
+        changes: Changes,
+        reverts: Changes,
+    ) -> Result<Arc<Layer>, StateError> {
+        let (id, parent) = (meta.id, view.block());
+        loop {
+            view.check_alive()?;
+            self.layer_of(parent)?;
+            let mut current = self.layers.current.write();
+            // Another caller may have sealed it meanwhile.
+            if current.tree.by_hash(&id.hash).is_some() {
+                return Err(StateError::BlockExists(id));
+            }
+            // The base may have moved in between.
+            if let Some(parent) = current.tree.by_hash(&parent.hash).cloned() {
+                return Ok(current.add(&parent, meta, changes, reverts));
+            }
+        }
     }
 
     /// Adds a layer of a block whose root was computed from upper tries. It does not wait for the

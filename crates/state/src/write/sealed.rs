@@ -1,6 +1,6 @@
 //! A sealed block: it has a hash and a layer, and may not be durable yet.
 
-use crate::{engine::parts::Engine, layers::tree::Layer, view::state::View};
+use crate::{engine::parts::Engine, layers::tree::Layer, view::state::View, write::seal::RootIs};
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
 use cambium_snapshot::StateError;
@@ -12,11 +12,17 @@ pub struct Sealed {
     layer: Arc<Layer>,
     /// The block's encoded record; `None` once the log has it.
     record: Option<Vec<u8>>,
+    root: RootIs,
 }
 
 impl Sealed {
     /// A block that has just got its layer, with its encoded record.
-    pub(crate) fn new(inner: Arc<Engine>, layer: Arc<Layer>, record: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        inner: Arc<Engine>,
+        layer: Arc<Layer>,
+        record: Vec<u8>,
+        root: RootIs,
+    ) -> Self {
         let bytes = layer.bytes();
         inner
             .layers
@@ -26,7 +32,33 @@ impl Sealed {
             inner,
             layer,
             record: Some(record),
+            root,
         }
+    }
+
+    /// Computes the state root of a block that was staged with a claimed one, and compares the two: see
+    /// [`Session::finish_claimed`](crate::Session::finish_claimed). Returns at once if the root was computed before.
+    ///
+    /// Blocks are best verified in their order, on one thread: the tries move from each to the next.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongRoot`] if the claim is false: the block can't be committed. [`StateError::UnknownBlock`] if it
+    /// was dropped, and the errors of reads: [`View::account`].
+    pub fn verify(&mut self) -> Result<(), StateError> {
+        if self.root == RootIs::Claimed && self.record.is_some() {
+            let got = self.inner.root_of(&self.layer)?;
+            let (block, expected) = (self.layer.block, self.layer.state_root);
+            if got != expected {
+                return Err(StateError::WrongRoot {
+                    block,
+                    got,
+                    expected,
+                });
+            }
+        }
+        self.root = RootIs::Computed;
+        Ok(())
     }
 
     /// Number and hash of the block.

@@ -8,7 +8,7 @@
 //!   Committed  survives power loss
 //! ```
 
-use crate::write::sealed::Sealed;
+use crate::write::{seal::RootIs, sealed::Sealed};
 use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
     values::{LongValues, ValuePin, is_long},
@@ -255,6 +255,34 @@ impl Session {
     /// [`StateError::MissingValue`] if a stored value is not one of the database, and
     /// [`StateError::BadChanges`] if slots are changed of an account that doesn't exist.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
+        self.stage(changes, codes, None)
+    }
+
+    /// Stages all changes of the block with the state root that its header claims, which is computed later: by
+    /// [`Sealed::verify`], or when the block is committed. So the next block is executed on the values of this one while
+    /// roots of both are outstanding.
+    ///
+    /// The root is computed at once, as by [`Session::finish`], where it is needed for more than its value: after
+    /// intermediate roots, and under the `layered` commitment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::finish`].
+    pub fn finish_claimed(
+        self,
+        changes: Changes,
+        codes: Vec<(B256, Bytes)>,
+        root: B256,
+    ) -> Result<Staged, StateError> {
+        self.stage(changes, codes, Some(root))
+    }
+
+    fn stage(
+        self,
+        changes: Changes,
+        codes: Vec<(B256, Bytes)>,
+        claimed: Option<B256>,
+    ) -> Result<Staged, StateError> {
         let _span = tracing::debug_span!("root", parent_block = %self.view.block()).entered();
         let inner = &self.view.inner;
         inner.check_leaves(&changes)?;
@@ -272,8 +300,14 @@ impl Session {
             ..
         } = self;
         let known = known.into_inner();
+        let claimed =
+            claimed.filter(|_| applied_reverts.is_empty() && view.inner.layered.is_none());
         // Slots that one transaction set and a later one set back are missing from `changes`.
-        let (root, reverts) = if applied_reverts.is_empty() {
+        let (root, reverts) = if let Some(claimed) = claimed {
+            view.inner.health.check()?;
+            view.check_owners(&Changes::default(), &changes)?;
+            (claimed, view.reverts_of(&changes, &known)?)
+        } else if applied_reverts.is_empty() {
             view.inner.stage(&view, id, &changes, &known)?
         } else {
             // The tries have intermediate changes: `net` undoes those before it applies `changes`.
@@ -292,6 +326,10 @@ impl Session {
             reverts,
             codes,
             root,
+            root_is: match claimed {
+                Some(_) => RootIs::Claimed,
+                None => RootIs::Computed,
+            },
             pin,
         })
     }
@@ -305,12 +343,13 @@ pub struct Staged {
     reverts: Changes,
     codes: Vec<(B256, Bytes)>,
     root: B256,
+    root_is: RootIs,
     /// Keeps the stored values of the changes, until there is a layer that does.
     pin: Option<ValuePin>,
 }
 
 impl Staged {
-    /// The state root after the block.
+    /// The state root after the block, or the one that was claimed.
     pub const fn root(&self) -> B256 {
         self.root
     }
@@ -356,9 +395,10 @@ impl Staged {
         check_record("record of a block", least)?;
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
         let (changes, reverts) = (self.changes, self.reverts);
-        let layer = inner.seal(&self.view, self.id, &meta, changes, reverts, record.len())?;
+        let (view, len, root) = (&self.view, record.len(), self.root_is);
+        let layer = inner.seal(view, self.id, &meta, changes, reverts, len, root)?;
         // If an error follows, dropping it removes the layer.
-        let sealed = Sealed::new(inner, layer, record);
+        let sealed = Sealed::new(inner, layer, record, root);
         // From here on the layer keeps them.
         drop(self.pin);
         for (hash, code) in &codes {
