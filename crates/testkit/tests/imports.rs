@@ -2,8 +2,10 @@
 //! a repair has kept are used again, whichever thread comes first.
 
 use crate::interleaving::{Gates, Step};
+use alloy_primitives::B256;
+use alloy_rlp::Decodable;
 use cambium_chain::{
-    Chain, ChainError, ChainSealer, FileError, FilePosition, ImportSummary, RawBlock,
+    Block, Chain, ChainError, ChainSealer, FileError, FilePosition, ImportSummary, RawBlock,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_history::{Follower, History, HistoryOptions};
@@ -187,6 +189,60 @@ fn a_source_is_asked_until_it_ends_or_fails_and_no_further() {
                 "{imported:?}"
             );
             assert_eq!(chain.db().head().number, count as u64);
+        }
+    }
+}
+
+/// "A block is executed before the state root of its parent is verified. After an error all blocks before the bad one are
+/// committed": the first bad block is named, also where a later one is found to be bad before.
+#[test]
+fn a_wrong_state_root_ends_an_import_at_its_block_whatever_follows() {
+    let made = Made::new(7, 24);
+    let wrong = B256::repeat_byte(7);
+    for (number, batch, with_lists) in [1, 2, 9, 24]
+        .into_iter()
+        .flat_map(|number| [(number, 1, false), (number, 1, true), (number, 8, true)])
+    {
+        for next_is_invalid in [false, true] {
+            let mut blocks = made.blocks.clone();
+            let (mut parent, mut bad, mut right) = (None, B256::ZERO, B256::ZERO);
+            for at in number..=24 {
+                let raw = &mut blocks[at as usize - 1];
+                let mut block = Block::decode(&mut &raw.rlp[..]).unwrap();
+                match parent {
+                    None => right = std::mem::replace(&mut block.header.state_root, wrong),
+                    Some(parent) => block.header.parent_hash = parent,
+                }
+                if at == number + 1 && next_is_invalid {
+                    block.header.gas_used += 1;
+                }
+                let hash = block.header.hash_slow();
+                if parent.replace(hash).is_none() {
+                    bad = hash;
+                }
+                raw.rlp = alloy_rlp::encode(block).into();
+            }
+            if !with_lists {
+                blocks.iter_mut().for_each(|block| block.access_list = None);
+            }
+            let disk = Arc::new(made.disk.duplicate());
+            let (chain, _) = Chain::open(disk, options(64 << 20)).unwrap();
+            let chain = chain.with_batch(NonZeroUsize::new(batch).unwrap());
+            let imported = chain.import(blocks.into_iter().map(Ok), &mut |_| {});
+            match imported {
+                Err(ChainError::Block { id, fault }) => {
+                    assert_eq!(id, BlockId::new(number, bad), "{fault}");
+                    let text = fault.to_string();
+                    let both = [wrong, right].map(|root| text.contains(&root.to_string()));
+                    assert_eq!(both, [true; 2], "{text}");
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(chain.db().head().number, number - 1);
+            // It goes on with the right blocks.
+            let rest = made.blocks.iter().cloned().map(Ok);
+            chain.import(rest, &mut |_| {}).unwrap();
+            assert_eq!(chain.db().head(), made.head);
         }
     }
 }

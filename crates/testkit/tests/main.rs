@@ -7,6 +7,7 @@ mod small_database;
 mod access_lists;
 mod blockchain_tests;
 mod chain_index;
+mod claimed_roots;
 mod client_proofs;
 mod concurrency;
 mod counters;
