@@ -227,7 +227,7 @@ fn a_wrong_state_root_ends_an_import_at_its_block_whatever_follows() {
             }
             let disk = Arc::new(made.disk.duplicate());
             let (chain, _) = Chain::open(disk, options(64 << 20)).unwrap();
-            let chain = chain.with_batch(NonZeroUsize::new(batch).unwrap());
+            let chain = chain.with_batch(batch);
             let imported = chain.import(blocks.into_iter().map(Ok), &mut |_| {});
             match imported {
                 Err(ChainError::Block { id, fault }) => {
