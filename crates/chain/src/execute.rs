@@ -11,7 +11,7 @@ use crate::{
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{BlockInput, ExecutionCounts, Executor, Hooks, Outcome, listed_changes};
 use cambium_primitives::{AccessList, BlockId, Changes};
-use cambium_state::{Sealed, Session, Staged, StateError, View};
+use cambium_state::{PagePin, Sealed, Session, Staged, StateError, View};
 use revm::primitives::hardfork::SpecId;
 use std::{
     borrow::Cow,
@@ -64,6 +64,8 @@ pub struct ExecutedBlock {
     pub(crate) is_batched: bool,
     pub(crate) counts: ExecutionCounts,
     pub(crate) timings: Timings,
+    /// Keeps the pages that it needed until its root is verified.
+    pub(crate) pin: Option<Arc<PagePin>>,
 }
 
 impl ExecutedBlock {
@@ -96,7 +98,9 @@ impl ExecutedBlock {
     /// Verifies the state root, if that was deferred.
     pub(crate) fn verify_root(&mut self) -> Result<(), ChainError> {
         let id = self.id();
-        self.sealed.verify().map_err(|error| match error {
+        let verified = self.sealed.verify();
+        self.pin = None;
+        verified.map_err(|error| match error {
             // The engine expects the claimed root, a header the computed one.
             StateError::WrongRoot { got, expected, .. } => {
                 let (got, expected) = (expected, got);
@@ -326,6 +330,7 @@ impl Chain {
             false => self.apply(&input, &view)?,
         };
         let is_applied = applied.is_some();
+        let pin = how.defers_root.then(|| pin.clone());
         let is_batched = !is_applied && how.outcome.is_some();
         let Done {
             staged,
@@ -379,6 +384,7 @@ impl Chain {
             is_batched,
             counts,
             timings,
+            pin,
         })
     }
 

@@ -44,7 +44,9 @@ const BATCH_SHARE: usize = 64;
 const HEADERS_MIN: usize = 512;
 /// Maximum number of batches that wait between two stages.
 const QUEUE_BATCHES: usize = 2;
-/// Maximum number of blocks that wait for their state roots to be verified, and of those that wait to be committed.
+/// Maximum number of blocks that wait for their state roots to be verified. They keep the pages that they needed.
+const UNVERIFIED_BLOCKS: usize = 8;
+/// Maximum number of blocks that wait to be committed.
 const QUEUE_BLOCKS: usize = 32;
 
 /// Longest sleep of the stage that reads ahead while there is nothing to do.
@@ -211,7 +213,7 @@ impl Chain {
         let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
         let (to_execute, read_ahead) = unbounded();
         let (done, executed_ids) = unbounded();
-        let (to_verify, executed) = bounded(QUEUE_BLOCKS);
+        let (to_verify, executed) = bounded(UNVERIFIED_BLOCKS);
         let (to_commit, verified) = bounded(QUEUE_BLOCKS);
         let pool = preparing_threads();
         let mut summary = ImportSummary::default();
@@ -444,7 +446,7 @@ impl Chain {
                     }
                     Step::New(block) => {
                         let executed = self.execute_unless_known(&block, out.tip, How::DEFERRED)?;
-                        // With it go the pages that it needed.
+                        // With it goes what was prepared; pages stay until the root is verified.
                         drop(block);
                         out.send(executed)?
                     }
