@@ -26,16 +26,15 @@ pub(crate) enum RootIs {
 impl Engine {
     /// Adds a layer once there is memory for it. Before anything is kept, this checks the block's
     /// number, its parent's hash, and that its hash is new. `record` is the size of its record in
-    /// the log, in bytes.
+    /// the log, in bytes. `owner` is the session whose changes the tries have; `None` if the root is only claimed.
     pub(crate) fn seal(
         self: &Arc<Self>,
         view: &View,
-        owner: u64,
+        owner: Option<u64>,
         meta: &BlockMeta,
         changes: Changes,
         reverts: Changes,
         record: usize,
-        root: RootIs,
     ) -> Result<Arc<Layer>, StateError> {
         self.health.check()?;
         self.journal.check_writable("sealed")?;
@@ -51,11 +50,11 @@ impl Engine {
         self.check_new(id)?;
         self.check_ancestors(parent, id)?;
         self.wait_for_room(size_of_changes(&changes))?;
+        let Some(owner) = owner else {
+            return self.seal_claimed(view, meta, changes, reverts);
+        };
         if let Some(layered) = &self.layered {
             return self.seal_layered(layered, view, owner, meta, changes, reverts);
-        }
-        if root == RootIs::Claimed {
-            return self.seal_claimed(view, meta, changes, reverts);
         }
         let mut delta = self.delta_above(view)?;
         // While the delta is locked, only layers of known blocks are added.

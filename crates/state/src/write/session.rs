@@ -395,10 +395,10 @@ impl Staged {
         check_record("record of a block", least)?;
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
         let (changes, reverts) = (self.changes, self.reverts);
-        let (view, len, root) = (&self.view, record.len(), self.root_is);
-        let layer = inner.seal(view, self.id, &meta, changes, reverts, len, root)?;
+        let owner = (self.root_is == RootIs::Computed).then_some(self.id);
+        let layer = inner.seal(&self.view, owner, &meta, changes, reverts, record.len())?;
         // If an error follows, dropping it removes the layer.
-        let sealed = Sealed::new(inner, layer, record, root);
+        let sealed = Sealed::new(inner, layer, record, self.root_is);
         // From here on the layer keeps them.
         drop(self.pin);
         for (hash, code) in &codes {
