@@ -75,7 +75,7 @@ pub fn packed_receipts(receipts: &[Receipt]) -> Option<Vec<u8>> {
 pub struct StoredBlock {
     /// The block.
     pub id: BlockId,
-    /// The stored body.
+    /// RLP of the block, and its access list, receipts and preimages where these are kept.
     pub body: StoredBody,
 }
 

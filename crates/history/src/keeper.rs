@@ -123,7 +123,7 @@ pub(crate) struct Keeper {
     pub(crate) folder: Folder,
 }
 
-/// Writer state.
+/// What only the writer changes: the list of files, and the blocks of the runs in memory.
 pub(crate) struct Writer {
     pub(crate) list: RunList,
     /// The blocks of the runs in memory.

@@ -21,7 +21,7 @@ pub struct Conflict {
     pub read: ReadTarget,
     /// The key in it that was written since.
     pub key: B256,
-    /// Its writer.
+    /// The commit or transaction that wrote the key.
     pub by: ConflictWriter,
 }
 

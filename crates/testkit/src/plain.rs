@@ -1,11 +1,11 @@
 //! States and blocks of plain accounts, made by number, for tests of the engine alone.
 
-use crate::Random;
+use crate::{Model, Random};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FileSizes, Loader, Options, Sealed, StateError, View};
 use cambium_store::{StoreError, lock_data_dir};
-use std::{sync::Arc, thread, time::Duration};
+use std::{collections::HashMap, sync::Arc, thread, time::Duration};
 
 /// File sizes so small that files begin, are cleaned and go hundreds of times in a run.
 pub const TINY_FILES: FileSizes = FileSizes {
@@ -194,4 +194,42 @@ pub fn two_blocks(disk: Arc<dyn Disk>, balance: U256) {
     let second = meta(1, first.id.hash, staged.root());
     let sealed = staged.seal(second).expect("a block");
     sealed.commit().expect("a commit");
+}
+
+/// Draws changes of the state of `model`: new, changed, wiped, deleted and recreated accounts among the first `accounts`
+/// of [`path`], with values of their first `slots_max` slots.
+pub fn random_changes(
+    random: &mut Random,
+    model: &Model,
+    accounts: u64,
+    slots_max: u64,
+) -> Changes {
+    let mut changes = HashMap::new();
+    for _ in 0..random.below(8) {
+        let at = path(random.below(accounts));
+        let exists = model.account(&at).is_some();
+        let kind = random.below(10);
+        let (update, wipe) = match kind {
+            0 if exists => (AccountUpdate::Delete, true),
+            1..=4 if exists => (AccountUpdate::Keep, kind == 1),
+            _ => (AccountUpdate::Put(account(random.next())), kind == 5),
+        };
+        let mut slots = HashMap::new();
+        if update != AccountUpdate::Delete && random.percent(70) {
+            for _ in 0..random.below(12) {
+                let value = U256::from(random.below(4));
+                slots.insert(path(random.below(slots_max)), value);
+            }
+        }
+        changes.insert(
+            at,
+            AccountDiff {
+                path: at,
+                account: update,
+                wipe,
+                slots: slots.into_iter().collect(),
+            },
+        );
+    }
+    Changes::new(changes.into_values().collect())
 }

@@ -5,11 +5,12 @@ use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FaultyDisk, Sealed, StateError, View};
 use cambium_testkit::{
     Model, Random,
-    plain::{account, make, path, seal, tiny_options, wait_until_closed},
+    plain::{account, make, path, random_changes, seal, tiny_options, wait_until_closed},
 };
 use std::{collections::HashMap, sync::Arc};
 
 const ACCOUNTS: u64 = 60;
+const SLOTS: u64 = 20;
 
 fn meta(parent: BlockId, name: &str, state_root: B256) -> BlockMeta {
     BlockMeta {
@@ -25,40 +26,6 @@ fn claimed(view: View, name: &str, changes: Changes, root: B256) -> Result<Seale
     let staged = view.session().finish_claimed(changes, vec![], root)?;
     assert_eq!(staged.root(), root);
     staged.seal(meta(parent, name, root))
-}
-
-/// New, changed, wiped, deleted and recreated accounts.
-fn random_changes(random: &mut Random, model: &Model) -> Changes {
-    let mut changes = HashMap::new();
-    for _ in 0..random.below(9) {
-        let at = path(random.below(ACCOUNTS + 20));
-        let exists = model.account(&at).is_some();
-        let (update, wipe) = match random.below(10) {
-            0 if exists => (AccountUpdate::Delete, true),
-            1..=4 if exists => (AccountUpdate::Keep, random.percent(20)),
-            _ => (
-                AccountUpdate::Put(account(random.next())),
-                random.percent(10),
-            ),
-        };
-        let mut slots = HashMap::new();
-        if update != AccountUpdate::Delete {
-            for _ in 0..random.below(6) {
-                slots.insert(path(random.below(20)), U256::from(random.below(3)));
-            }
-        }
-        let slots = slots.into_iter().collect();
-        changes.insert(
-            at,
-            AccountDiff {
-                path: at,
-                account: update,
-                wipe,
-                slots,
-            },
-        );
-    }
-    Changes::new(changes.into_values().collect())
 }
 
 /// The model of the first state that `make` writes.
@@ -89,7 +56,7 @@ fn a_false_claim_is_found_before_anything_of_it_is_durable() {
     let genesis = db.head();
     let mut random = Random::new(1);
     for commits_first in [false, true] {
-        let changes = random_changes(&mut random, &first_model());
+        let changes = random_changes(&mut random, &first_model(), ACCOUNTS + 20, SLOTS);
         let mut model = first_model();
         model.apply(&changes);
         let wrong = B256::repeat_byte(7);
@@ -121,7 +88,7 @@ fn a_false_claim_is_found_before_anything_of_it_is_durable() {
         assert!(db.find(&keccak256("wrong")).is_none());
     }
     // The database goes on.
-    let changes = random_changes(&mut random, &first_model());
+    let changes = random_changes(&mut random, &first_model(), ACCOUNTS + 20, SLOTS);
     let mut model = first_model();
     model.apply(&changes);
     let sealed = claimed(db.view().unwrap(), "right", changes, model.root()).unwrap();
@@ -188,7 +155,7 @@ fn claimed_and_computed_roots_mix_in_any_order_with_branches_merges_and_crashes(
                             (view, model)
                         }
                     };
-                    let changes = random_changes(&mut random, &model);
+                    let changes = random_changes(&mut random, &model, ACCOUNTS + 20, SLOTS);
                     model.apply(&changes);
                     let block = format!("{seed} {name}");
                     let sealed = match random.percent(70) {

@@ -133,7 +133,7 @@ pub enum StateError {
     CannotFollow {
         /// The block that the subscriber has reached.
         cursor: BlockId,
-        /// Missing part.
+        /// Reason, as a part of the message.
         why: &'static str,
         /// The oldest canonical block whose state can still be read, and followed from.
         oldest: BlockNumber,

@@ -34,7 +34,7 @@ impl View {
         self.layer.block
     }
 
-    /// The state root.
+    /// The state root: of a block that was sealed with a claimed one, the claim. See [`Sealed::verify`](crate::Sealed::verify).
     pub fn state_root(&self) -> B256 {
         self.layer.state_root
     }

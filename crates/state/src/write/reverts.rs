@@ -8,6 +8,7 @@ use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, EntryValue, Path};
 use cambium_snapshot::{EntryKey, StateError};
 use cambium_trie::TrieError;
+use std::time::Instant;
 
 impl View {
     /// Rejects `changes` that set slots of accounts which they do not create and which do not exist
@@ -17,12 +18,9 @@ impl View {
         before: &Changes,
         changes: &Changes,
     ) -> Result<(), StateError> {
-        let is_set = |change: &&AccountDiff| {
-            let keeps = matches!(change.account, AccountUpdate::Keep);
-            keeps && change.slots.iter().any(|(_, value)| !value.is_zero())
-        };
         let mut unknown = Vec::new();
-        for change in changes.accounts().iter().filter(is_set) {
+        let setting = changes.accounts().iter();
+        for change in setting.filter(|change| sets_slots_alone(change)) {
             let path = change.path;
             match before.account(&path).map(|before| &before.account) {
                 Some(AccountUpdate::Put(_) | AccountUpdate::Entry(_)) => {}
@@ -39,6 +37,28 @@ impl View {
             Some((path, _)) => Err(no_account(*path)),
             None => Ok(()),
         }
+    }
+
+    /// The changes that undo `changes`, all those of a block on this state. Rejects slots that are set on an account
+    /// which they do not create and which does not exist.
+    pub(crate) fn reverts_of_block(
+        &self,
+        changes: &Changes,
+        known: &KnownValues,
+    ) -> Result<Changes, StateError> {
+        let start = Instant::now();
+        let reverts = self.reverts_of(changes, known)?;
+        // The account of a change that is undone by a deletion did not exist.
+        let mut both = changes.accounts().iter().zip(reverts.accounts());
+        let unowned = both.find(|(change, revert)| {
+            sets_slots_alone(change) && revert.account == AccountUpdate::Delete
+        });
+        if let Some((change, _)) = unowned {
+            return Err(no_account(change.path));
+        }
+        let taken = start.elapsed().as_nanos() as u64;
+        self.inner.store.counters.revert_ns.add(taken);
+        Ok(reverts)
     }
 
     /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
@@ -113,6 +133,12 @@ pub(crate) fn entry_reverts(changes: &Changes, before: Vec<Option<EntryValue>>) 
         slots: Vec::new(),
     });
     Changes::new(reverts.collect())
+}
+
+/// Whether a change sets slots of an account that it does not create.
+fn sets_slots_alone(change: &AccountDiff) -> bool {
+    let keeps = matches!(change.account, AccountUpdate::Keep);
+    keeps && change.slots.iter().any(|(_, value)| !value.is_zero())
 }
 
 /// The error for slots of an account that doesn't exist.

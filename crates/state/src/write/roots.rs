@@ -82,11 +82,7 @@ impl Engine {
     ) -> Result<(B256, Changes), StateError> {
         self.health.check()?;
         if let Some(layered) = &self.layered {
-            view.check_owners(&Changes::default(), changes)?;
-            let start = Instant::now();
-            let reverts = view.reverts_of(changes, known)?;
-            let taken = start.elapsed().as_nanos() as u64;
-            self.store.counters.revert_ns.add(taken);
+            let reverts = view.reverts_of_block(changes, known)?;
             let root = self.layered_root(layered, view, owner, changes, &reverts)?;
             return Ok((root, reverts));
         }

@@ -305,14 +305,12 @@ impl Session {
         // Slots that one transaction set and a later one set back are missing from `changes`.
         let (root, reverts) = if let Some(claimed) = claimed {
             view.inner.health.check()?;
-            view.check_owners(&Changes::default(), &changes)?;
-            (claimed, view.reverts_of(&changes, &known)?)
+            (claimed, view.reverts_of_block(&changes, &known)?)
         } else if applied_reverts.is_empty() {
             view.inner.stage(&view, id, &changes, &known)?
         } else {
             // The tries have intermediate changes: `net` undoes those before it applies `changes`.
-            view.check_owners(&Changes::default(), &changes)?;
-            let reverts = view.reverts_of(&changes, &known)?;
+            let reverts = view.reverts_of_block(&changes, &known)?;
             let net = applied_reverts.then(changes.clone());
             let root = view
                 .inner

@@ -6,7 +6,7 @@ use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes, Path};
 use cambium_state::{Db, Disk, FaultyDisk, Options};
 use cambium_testkit::{
     Model, Random, TINY_FILES,
-    plain::{self, account, path},
+    plain::{self, account, path, random_changes},
 };
 use cambium_trie::{LeafRange, LeafValue, Lookup, PartialTrie, ProofTargets};
 use std::{collections::HashMap, num::NonZeroUsize, ops::ControlFlow, sync::Arc};
@@ -218,35 +218,7 @@ impl World {
     /// Random changes of the state at the head: new, changed, wiped, deleted and recreated accounts.
     pub(crate) fn changes(&mut self) -> Changes {
         let model = self.model().clone();
-        let random = &mut self.random;
-        let mut changes = HashMap::new();
-        for _ in 0..random.below(8) {
-            let at = path(random.below(ACCOUNTS));
-            let exists = model.account(&at).is_some();
-            let kind = random.below(10);
-            let (update, wipe) = match kind {
-                0 if exists => (AccountUpdate::Delete, true),
-                1..=4 if exists => (AccountUpdate::Keep, kind == 1),
-                _ => (AccountUpdate::Put(account(random.next())), kind == 5),
-            };
-            let mut slots = HashMap::new();
-            if update != AccountUpdate::Delete && random.percent(70) {
-                for _ in 0..random.below(12) {
-                    let value = U256::from(random.below(4));
-                    slots.insert(path(random.below(SLOTS)), value);
-                }
-            }
-            changes.insert(
-                at,
-                AccountDiff {
-                    path: at,
-                    account: update,
-                    wipe,
-                    slots: slots.into_iter().collect(),
-                },
-            );
-        }
-        Changes::new(changes.into_values().collect())
+        random_changes(&mut self.random, &model, ACCOUNTS, SLOTS)
     }
 
     pub(crate) fn block(&mut self) {

@@ -63,7 +63,7 @@ type Overwritten = Vec<(Cell, Option<u64>)>;
 /// The expected state, with its past of some blocks.
 pub(crate) struct World {
     pub(crate) random: Random,
-    /// The present values.
+    /// Expected values at the head.
     pub(crate) values: HashMap<Cell, u64>,
     /// The newest blocks, the newest last, with the cells that each overwrote.
     blocks: VecDeque<(BlockId, Overwritten)>,
