@@ -13,6 +13,7 @@ mod import;
 mod bal;
 mod history;
 mod bindings;
+mod scale;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -92,6 +93,19 @@ enum Benchmark {
         #[command(flatten)]
         args: state::LayeredArgs,
     },
+    /// Each job on 1, 2, 4, ... cores, with processor time and serial part
+    Scale {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: scale::ScaleArgs,
+    },
+    /// One job of `scale`, in a process of its own
+    #[command(hide = true)]
+    ScaleChild {
+        /// The task as JSON
+        task: String,
+    },
     /// Transfers on a large state, read and made durable, compared with other stores
     State {
         #[command(flatten)]
@@ -142,6 +156,11 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
         Benchmark::Kv { common, args } => (state::run_entries(args, common.quick)?, common.json),
         Benchmark::Layered { common, args } => {
             (state::run_layered(args, common.quick)?, common.json)
+        }
+        Benchmark::Scale { common, args } => (scale::run(args, common.quick)?, common.json),
+        Benchmark::ScaleChild { task } => {
+            scale::child(task).map_err(|error| error as Box<dyn Error>)?;
+            return Ok(ExitCode::SUCCESS);
         }
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {

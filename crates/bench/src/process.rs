@@ -31,6 +31,8 @@ pub(crate) struct Process<'a> {
     pub(crate) log: &'a Path,
     /// Time without an event after which it counts as hung.
     pub(crate) silence_max: Duration,
+    /// Number of threads in each pool, or as many as the child may use processors.
+    pub(crate) threads: Option<usize>,
 }
 
 impl Process<'_> {
@@ -45,7 +47,11 @@ impl Process<'_> {
         let task_text = serde_json::to_string(task).map_err(|error| error.to_string())?;
         let log = self.log;
         let errors = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        if let Some(threads) = self.threads {
+            command.env("RAYON_NUM_THREADS", threads.to_string());
+        }
+        let mut child = command
             .args([self.command, &task_text])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

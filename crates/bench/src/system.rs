@@ -79,6 +79,11 @@ pub(crate) fn rss_peak_bytes_of(process: u32) -> u64 {
     kib_field(&format!("/proc/{process}/status"), "VmHWM:")
 }
 
+/// Returns the number of processors that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Unit in which Linux reports processor time (`USER_HZ`), on x86-64 and AArch64.
 const TICKS_PER_SECOND: f64 = 100.0;
 

@@ -1,18 +1,15 @@
 //! Execution of several blocks at once, by their access lists.
 
 use crate::{
-    Chain, ChainError, PreparedBlock,
-    execute::{BlockSink, How, Step},
-    reads::TimedReads,
-    stored::KnownBlock,
-    validate_header,
+    Chain, ChainError, PreparedBlock, deferred::BlockSink, execute::Step, reads::TimedReads,
+    stored::KnownBlock, validate_header,
 };
 use alloy_consensus::Header;
 use alloy_primitives::B256;
 use cambium_evm::{BatchBlock, BlockInput, execute_batch};
 use cambium_state::View;
 use revm::primitives::hardfork::SpecId;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 impl Chain {
     /// The number of leading blocks that can be executed at once, and the pre-state of the first
@@ -20,7 +17,7 @@ impl Chain {
     /// found when the blocks are verified one by one.
     pub(crate) fn batch_of(
         &self,
-        blocks: &[&PreparedBlock],
+        blocks: &[&Arc<PreparedBlock>],
     ) -> Result<(usize, Option<View>), ChainError> {
         let none = (0, None);
         let Some(first) = blocks.first().filter(|_| !self.is_applying()) else {
@@ -64,7 +61,7 @@ impl Chain {
     /// against its header, sealed, and sent to `sink`. Stops and returns false once that wants no more.
     pub(crate) fn execute_batch(
         &self,
-        blocks: &[&PreparedBlock],
+        blocks: &[&Arc<PreparedBlock>],
         view: View,
         sink: &mut dyn BlockSink,
     ) -> Result<bool, ChainError> {
@@ -85,17 +82,14 @@ impl Chain {
         let reads = TimedReads::new(view);
         let mut told = Duration::ZERO;
         execute_batch(&inputs, &reads, threads, |index, outcome, elapsed| {
-            let how = How {
-                outcome,
-                ..How::DEFERRED
-            };
-            let executed = self.execute_unless_known(blocks[index], sink.tip(), how);
+            let executed = self.execute_ahead(blocks[index], sink.tip(), outcome);
             sent = executed.and_then(|mut block| {
                 if let Step::New(executed) = &mut block {
                     // Reads for later blocks since the last one count, too.
                     let spent = reads.spent();
-                    executed.timings.read += spent - std::mem::replace(&mut told, spent);
-                    executed.timings.execute += elapsed;
+                    let timings = executed.timings_mut();
+                    timings.read += spent - std::mem::replace(&mut told, spent);
+                    timings.execute += elapsed;
                 }
                 sink.send(block)
             });

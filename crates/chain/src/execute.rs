@@ -1,17 +1,17 @@
 //! Execution of one block: validated, executed on its parent, verified against its header, sealed.
 
 use crate::{
-    Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock, VerifyError,
+    Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
     error::execution_error,
     preimages::created,
     reads::TimedReads,
     stored::{KnownBlock, meta, packed_receipts},
     validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{Address, B256, Bytes};
 use cambium_evm::{BlockInput, ExecutionCounts, Executor, Hooks, Outcome, listed_changes};
 use cambium_primitives::{AccessList, BlockId, Changes};
-use cambium_state::{PagePin, Sealed, Session, Staged, StateError, View};
+use cambium_state::{Sealed, Session, Staged, StateError, View};
 use revm::primitives::hardfork::SpecId;
 use std::{
     borrow::Cow,
@@ -64,8 +64,6 @@ pub struct ExecutedBlock {
     pub(crate) is_batched: bool,
     pub(crate) counts: ExecutionCounts,
     pub(crate) timings: Timings,
-    /// Keeps the pages that it needed until its root is verified.
-    pub(crate) pin: Option<Arc<PagePin>>,
 }
 
 impl ExecutedBlock {
@@ -93,21 +91,6 @@ impl ExecutedBlock {
     /// [`StateError::UnknownBlock`] if a block below it was dropped.
     pub fn view(&self) -> Result<View, StateError> {
         self.sealed.view()
-    }
-
-    /// Verifies the state root, if that was deferred.
-    pub(crate) fn verify_root(&mut self) -> Result<(), ChainError> {
-        let id = self.id();
-        let verified = self.sealed.verify();
-        self.pin = None;
-        verified.map_err(|error| match error {
-            // The engine expects the claimed root, a header the computed one.
-            StateError::WrongRoot { got, expected, .. } => {
-                let (got, expected) = (expected, got);
-                ChainError::invalid(id, VerifyError::StateRoot { got, expected })
-            }
-            error => error.into(),
-        })
     }
 
     /// Makes the block durable and the head.
@@ -140,36 +123,21 @@ pub(crate) enum Step<B> {
     New(B),
 }
 
-/// Receives executed blocks, in their order.
-pub(crate) trait BlockSink {
-    /// The head once all blocks received so far are committed.
-    fn tip(&self) -> BlockId;
-
-    /// Receives a block. Returns false if no further one is wanted.
-    fn send(&mut self, block: Step<ExecutedBlock>) -> Result<bool, ChainError>;
+/// A block whose header and body are valid, and what it is executed on.
+pub(crate) struct Ready<'a> {
+    pub(crate) prepared: &'a PreparedBlock,
+    pub(crate) parent_id: BlockId,
+    pub(crate) parent: KnownBlock,
+    pub(crate) post_merge: bool,
+    /// The access list that came with it.
+    pub(crate) given: Option<&'a AccessList>,
+    /// The state of its parent.
+    pub(crate) view: View,
+    /// Time of validation.
+    pub(crate) validated: Duration,
 }
 
-/// Known outcome of a block before its execution, and whether to keep it.
-#[derive(Default)]
-pub(crate) struct How {
-    /// The block's outcome, if it has been executed already, by its access list.
-    pub(crate) outcome: Option<Outcome>,
-    /// Whether [`ExecutedBlock::outcome`] is wanted. Such a block is always executed.
-    pub(crate) keeps_outcome: bool,
-    /// Whether the state root is verified later, by [`ExecutedBlock::verify_root`] or when the block is committed.
-    pub(crate) defers_root: bool,
-}
-
-impl How {
-    /// The state root is verified by a later stage.
-    pub(crate) const DEFERRED: Self = Self {
-        outcome: None,
-        keeps_outcome: false,
-        defers_root: true,
-    };
-}
-
-/// The result of a block, whose state root equals that in its header, or is to be compared with it later.
+/// The result of a block, whose state root equals that in its header.
 struct Done {
     staged: Staged,
     outcome: Option<Outcome>,
@@ -204,7 +172,7 @@ impl Chain {
         // Whether it becomes the head is decided by the head.
         let _alone = self.inserting.lock();
         self.await_commit(self.parent_of(&prepared.block().header))?;
-        let executed = self.execute_with(&prepared, self.db().head(), How::default())?;
+        let executed = self.execute_with(&prepared, self.db().head(), false)?;
         let id = executed.sealed.id();
         if executed.becomes_head {
             executed.sealed.commit()?;
@@ -225,24 +193,17 @@ impl Chain {
         prepared: PreparedBlock,
         tip: BlockId,
     ) -> Result<ExecutedBlock, ChainError> {
-        let how = How {
-            keeps_outcome: !self.is_applying(),
-            ..How::default()
-        };
-        self.execute_with(&prepared, tip, how)
+        self.execute_with(&prepared, tip, !self.is_applying())
     }
 
-    /// As [`execute_with`](Self::execute_with), but a block that comes into the database while it is executed is
-    /// [`Step::Known`]. Other callers may insert or import it, and the commit of a block whose record was lost brings
-    /// its descendants back. A block that another caller has sealed is waited for, for a while.
-    pub(crate) fn execute_unless_known(
+    /// Does `execute`, but a block that comes into the database meanwhile is [`Step::Known`]. Other callers may insert
+    /// or import it, and the commit of a block whose record was lost brings its descendants back. A block that another
+    /// caller has sealed is waited for, for a while.
+    pub(crate) fn unless_known<B>(
         &self,
-        prepared: &PreparedBlock,
-        tip: BlockId,
-        how: How,
-    ) -> Result<Step<ExecutedBlock>, ChainError> {
-        let (keeps_outcome, defers_root) = (how.keeps_outcome, how.defers_root);
-        let mut executed = self.execute_with(prepared, tip, how);
+        mut execute: impl FnMut() -> Result<B, ChainError>,
+    ) -> Result<Step<B>, ChainError> {
+        let mut executed = execute();
         let end = Instant::now() + OTHER_CALLER_MAX;
         loop {
             let Err(ChainError::State(StateError::BlockExists(id))) = executed else {
@@ -253,12 +214,7 @@ impl Chain {
             }
             if self.db().find(&id.hash).is_none() {
                 // It was dropped, and not committed.
-                let how = How {
-                    outcome: None,
-                    keeps_outcome,
-                    defers_root,
-                };
-                executed = self.execute_with(prepared, tip, how);
+                executed = execute();
             } else if Instant::now() < end {
                 thread::sleep(OTHER_CALLER_PAUSE);
             } else {
@@ -276,25 +232,74 @@ impl Chain {
         Ok(())
     }
 
-    /// As [`execute`](Self::execute).
+    /// As [`execute`](Self::execute). `keeps_outcome`: whether [`ExecutedBlock::outcome`] is wanted. Such a block is
+    /// always executed.
     pub(crate) fn execute_with(
         &self,
         prepared: &PreparedBlock,
         tip: BlockId,
-        how: How,
+        keeps_outcome: bool,
     ) -> Result<ExecutedBlock, ChainError> {
-        let PreparedBlock {
-            id,
-            block,
-            rlp,
-            senders,
-            access_list: given,
-            pin,
-        } = prepared;
+        let PreparedBlock { id, block, rlp, .. } = prepared;
         let id = *id;
         let _span = tracing::debug_span!("execute", number = id.number, hash = %id.hash).entered();
+        let ready = self.ready(prepared)?;
+        let applied = match keeps_outcome {
+            true => None,
+            false => self.apply(&ready)?,
+        };
+        let is_applied = applied.is_some();
+        let Done {
+            staged,
+            outcome,
+            access_list,
+            receipts,
+            preimages,
+            counts,
+            mut timings,
+        } = match applied {
+            Some(applied) => applied,
+            None => self.run(&ready, keeps_outcome)?,
+        };
         let start = Instant::now();
-        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
+        let (header, given) = (&block.header, ready.given);
+        let known = KnownBlock::child_of(&ready.parent, block);
+        let becomes_head = self.becomes_head(&known, ready.post_merge, tip)?;
+        // A list whose hash is not in the header is not stored.
+        let access_list = access_list.as_ref().or(given);
+        let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
+        let meta = meta(
+            &known,
+            id.hash,
+            rlp,
+            access_list,
+            receipts.as_deref(),
+            preimages.as_deref(),
+        );
+        let sealed = staged.seal(meta)?;
+        self.remember(id.hash, known);
+        timings.execute += ready.validated;
+        timings.root += start.elapsed();
+        Ok(ExecutedBlock {
+            sealed,
+            parent: ready.parent_id,
+            becomes_head,
+            outcome,
+            transactions: block.body.transactions.len() as u64,
+            gas: block.header.gas_used,
+            is_listed: given.is_some(),
+            is_applied,
+            is_batched: false,
+            counts,
+            timings,
+        })
+    }
+
+    /// Validates what does not need the state, and finds the state of the parent.
+    pub(crate) fn ready<'a>(&self, prepared: &'a PreparedBlock) -> Result<Ready<'a>, ChainError> {
+        let PreparedBlock { id, block, pin, .. } = prepared;
+        let start = Instant::now();
+        let invalid = |fault: BlockFault| ChainError::invalid(*id, fault);
         let header = &block.header;
         let unknown_parent = || invalid(BlockFault::UnknownParent(header.parent_hash));
         let parent_id = self.parent_of(header);
@@ -313,100 +318,70 @@ impl Chain {
             .is_post_merge(header.number, parent.total_difficulty);
         self.validate(block, &parent, post_merge)?
             .map_err(invalid)?;
-        let senders = senders.as_ref().map(Result::as_ref).transpose();
-        let senders = senders.map_err(|error| invalid((*error).into()))?;
-        let given = given.as_ref().map(Result::as_ref).transpose();
+        if let Some(Err(error)) = &prepared.senders {
+            return Err(invalid((*error).into()));
+        }
+        let given = prepared.access_list.as_ref().map(Result::as_ref);
+        let given = given.transpose();
         let given = given.map_err(|error| invalid(error.clone().into()))?;
-
         let validated = start.elapsed();
         let view = match self.db().view_of(parent_id) {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
             view => view?.pinned(pin.clone()),
         };
-        let mut input = self.spec().input(block, &[], post_merge);
-        input.access_list = given;
-        let applied = match how.keeps_outcome {
-            true => None,
-            false => self.apply(&input, &view)?,
-        };
-        let is_applied = applied.is_some();
-        let pin = how.defers_root.then(|| pin.clone());
-        let is_batched = !is_applied && how.outcome.is_some();
-        let Done {
-            staged,
-            outcome,
-            access_list,
-            receipts,
-            preimages,
-            counts,
-            mut timings,
-        } = match applied {
-            Some(applied) => applied,
-            None => {
-                let recovered = match senders {
-                    Some(senders) => Cow::from(senders),
-                    None => {
-                        let recovered = self.senders(block);
-                        recovered.map_err(|error| invalid(error.into()))?.into()
-                    }
-                };
-                input.senders = &recovered;
-                self.run(id, input, view, how)?
-            }
-        };
-        let start = Instant::now();
-        let known = KnownBlock::child_of(&parent, block);
-        let becomes_head = self.becomes_head(&known, post_merge, tip)?;
-        // A list whose hash is not in the header is not stored.
-        let access_list = access_list.as_ref().or(given);
-        let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
-        let meta = meta(
-            &known,
-            id.hash,
-            rlp,
-            access_list,
-            receipts.as_deref(),
-            preimages.as_deref(),
-        );
-        let sealed = staged.seal(meta)?;
-        self.remember(id.hash, known);
-        timings.execute += validated;
-        timings.root += start.elapsed();
-        Ok(ExecutedBlock {
-            sealed,
-            parent: parent_id,
-            becomes_head,
-            outcome,
-            transactions: block.body.transactions.len() as u64,
-            gas: block.header.gas_used,
-            is_listed: given.is_some(),
-            is_applied,
-            is_batched,
-            counts,
-            timings,
-            pin,
+        Ok(Ready {
+            prepared,
+            parent_id,
+            parent,
+            post_merge,
+            given,
+            view,
+            validated,
         })
     }
 
-    /// Executes a block, unless its outcome is known, and verifies it against the header.
-    fn run(
+    /// The senders of a block's transactions, which are recovered here if they are not known.
+    pub(crate) fn ready_senders<'a>(
         &self,
-        id: BlockId,
-        mut input: BlockInput<'_>,
-        view: View,
-        how: How,
-    ) -> Result<Done, ChainError> {
-        let start = Instant::now();
-        let (header, given) = (input.header, input.access_list);
-        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
-        let is_listed = input.rules.block_access_list || given.is_some();
+        ready: &Ready<'a>,
+    ) -> Result<Cow<'a, [Address]>, ChainError> {
+        let PreparedBlock {
+            id, block, senders, ..
+        } = ready.prepared;
+        if let Some(Ok(senders)) = senders {
+            return Ok(senders.into());
+        }
+        let recovered = self.senders(block);
+        let recovered = recovered.map_err(|error| ChainError::invalid(*id, error))?;
+        Ok(recovered.into())
+    }
+
+    /// What the executor is given. Whether accesses are recorded is its last field.
+    pub(crate) fn input_of<'a>(
+        &self,
+        ready: &Ready<'a>,
+        senders: &'a [Address],
+    ) -> (BlockInput<'a>, bool) {
+        let block = &ready.prepared.block;
+        let mut input = self.spec().input(block, senders, ready.post_merge);
+        input.access_list = ready.given;
+        let is_listed = input.rules.block_access_list || ready.given.is_some();
         // The list names what the block creates.
         input.rules.block_access_list = is_listed || self.keeps_preimages();
-        let mut session = view.clone().session();
-        // A root that is computed beside the next block is not computed beside this one.
-        let is_early = given.is_some() && !how.defers_root;
-        let mut early = Early::new(is_early.then(|| view.clone().session()));
-        let reads = TimedReads::new(view);
+        (input, is_listed)
+    }
+
+    /// Executes a block and verifies it against the header.
+    fn run(&self, ready: &Ready<'_>, keeps_outcome: bool) -> Result<Done, ChainError> {
+        let (id, given) = (ready.prepared.id, ready.given);
+        let senders = self.ready_senders(ready)?;
+        let (input, is_listed) = self.input_of(ready, &senders);
+        let start = Instant::now();
+        let header = input.header;
+        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
+        let mut session = ready.view.clone().session();
+        let mut early = Early::new(given.map(|_| ready.view.clone().session()));
+        let reads = TimedReads::new(ready.view.clone());
         let mut counts = ExecutionCounts::default();
         let mut roots = |changes: &_| session.intermediate_root(changes);
         let mut claimed = |changes: &_, codes: &_| early.stage(changes, codes);
@@ -416,13 +391,7 @@ impl Chain {
             counts: Some(&mut counts),
             ..Hooks::default()
         };
-        let outcome = match how.outcome {
-            Some(outcome) => {
-                counts.parallel += input.transactions.len() as u64;
-                Ok(outcome)
-            }
-            None => self.executor().execute(&input, &reads, hooks),
-        };
+        let outcome = self.executor().execute(&input, &reads, hooks);
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let verified = verify_outcome(header, &outcome, given);
         let _ = verified.map_err(|error| invalid(error.into()))?;
@@ -433,7 +402,7 @@ impl Chain {
             true => packed_receipts(&outcome.receipts),
             false => None,
         };
-        let kept = how.keeps_outcome.then(|| {
+        let kept = keeps_outcome.then(|| {
             let mut kept = outcome.clone();
             kept.access_list.take_if(|_| !is_listed);
             kept
@@ -446,11 +415,10 @@ impl Chain {
         } = outcome;
         let staged = match early.take(&changes, &codes) {
             Some(staged) => staged,
-            None if how.defers_root => session.finish_claimed(changes, codes, header.state_root)?,
             None => session.finish(changes, codes)?,
         };
         verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
-        let preimages = self.created(access_list.as_ref(), &staged);
+        let preimages = self.created(access_list.as_ref(), staged.changes(), staged.reverts());
         Ok(Done {
             staged,
             outcome: kept,
@@ -470,22 +438,21 @@ impl Chain {
     /// Applies the changes of a block's access list, if lists are to be applied and the changes
     /// give the state root in its header. No other field of the header is verified. `None` if the
     /// block must be executed, which then finds what is wrong.
-    fn apply(&self, input: &BlockInput<'_>, view: &View) -> Result<Option<Done>, ChainError> {
-        let applies = self.is_applying() && input.rules.is(SpecId::CANCUN);
-        let Some(list) = input.access_list.filter(|_| applies) else {
+    fn apply(&self, ready: &Ready<'_>) -> Result<Option<Done>, ChainError> {
+        let Some(list) = self.list_to_apply(ready) else {
             return Ok(None);
         };
-        let reads = TimedReads::new(view.clone());
+        let reads = TimedReads::new(ready.view.clone());
         let start = Instant::now();
         let changes = listed_changes(list, &reads)?;
         let execute = start.elapsed();
         let start = Instant::now();
-        let session = view.clone().session();
+        let session = ready.view.clone().session();
         let staged = session.finish(changes, list.codes())?;
-        if staged.root() != input.header.state_root {
+        if staged.root() != ready.prepared.block.header.state_root {
             return Ok(None);
         }
-        let preimages = self.created(Some(list), &staged);
+        let preimages = self.created(Some(list), staged.changes(), staged.reverts());
         Ok(Some(Done {
             staged,
             outcome: None,
@@ -502,10 +469,28 @@ impl Chain {
         }))
     }
 
-    /// Packs the addresses and slot keys created by a block, to be stored with it, if preimages are kept.
-    pub(crate) fn created(&self, list: Option<&AccessList>, staged: &Staged) -> Option<Vec<u8>> {
+    /// The access list of a block, if lists are to be applied instead of executing blocks.
+    pub(crate) fn list_to_apply<'a>(&self, ready: &Ready<'a>) -> Option<&'a AccessList> {
+        let header = &ready.prepared.block.header;
+        let rules = || {
+            self.spec()
+                .rules_at(header.number, header.timestamp, ready.post_merge)
+        };
+        ready
+            .given
+            .filter(|_| self.is_applying() && rules().is(SpecId::CANCUN))
+    }
+
+    /// Packs the addresses and slot keys created by a block, to be stored with it, if preimages are kept. `reverts`
+    /// undo its changes.
+    pub(crate) fn created(
+        &self,
+        list: Option<&AccessList>,
+        changes: &Changes,
+        reverts: &Changes,
+    ) -> Option<Vec<u8>> {
         let list = list.filter(|_| self.keeps_preimages())?;
-        Some(created(list, staged).pack())
+        Some(created(list, changes, reverts).pack())
     }
 
     /// Validates everything that does not need the state. The outer error is that of the database.
@@ -540,7 +525,7 @@ impl Chain {
     /// Whether a valid block becomes the head. Before the merge the chain with the highest total
     /// difficulty wins, on a tie the first one seen. After the merge the consensus layer decides,
     /// and the caller is assumed to act for it.
-    fn becomes_head(
+    pub(crate) fn becomes_head(
         &self,
         block: &KnownBlock,
         post_merge: bool,

@@ -1,22 +1,26 @@
-//! The import pipeline: five stages that run concurrently.
+//! The import pipeline: six stages that run concurrently.
 //!
 //! ```text
 //!   prepare   headers in order; then bodies and senders    PreparedBlock
 //!             of many blocks in parallel
 //!   ahead     read what the next blocks need               pages in the block's pin
-//!   execute   validate and execute, block after block, on  ExecutedBlock, sealed
+//!   execute   validate and execute, block after block, on  Unverified, sealed
 //!             the values of the one before                 with the claimed root
-//!   verify    compute state roots, in the same order       its root is verified
+//!   check     gas, receipts, requests, access list against Checked
+//!             the header; encode what is stored
+//!   verify    compute state roots, in the same order       ExecutedBlock
 //!   commit    append; one sync for all waiting blocks      durable
 //! ```
 //!
-//! A block is executed before its parent is durable, and before the state root of its parent is verified. After an error
-//! all blocks before the bad one are committed: a block is committed once its root and those of all before are verified.
+//! A block is executed before its parent is verified and durable. After an error all blocks before the bad one are
+//! committed: a block is committed once it and all before are verified. Every stage goes through the blocks in their
+//! order, so the first bad block is the one whose error comes from the last stage that has one.
 
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
     ahead::ReadingAhead,
-    execute::{BlockSink, How, Step},
+    deferred::{BlockSink, Checked, Unverified},
+    execute::Step,
     prepare::OnTheirWay,
 };
 use alloy_primitives::B256;
@@ -44,7 +48,8 @@ const BATCH_SHARE: usize = 64;
 const HEADERS_MIN: usize = 512;
 /// Maximum number of batches that wait between two stages.
 const QUEUE_BATCHES: usize = 2;
-/// Maximum number of blocks that wait for their state roots to be verified. They keep the pages that they needed.
+/// Maximum number of blocks that wait to be checked, and of those that wait for their state roots. They keep the pages
+/// that they needed.
 const UNVERIFIED_BLOCKS: usize = 8;
 /// Maximum number of blocks that wait to be committed.
 const QUEUE_BLOCKS: usize = 32;
@@ -123,31 +128,31 @@ struct Batch {
     recover: Duration,
 }
 
-/// A block that waits for its state root, or to be committed.
-enum Executed {
+/// A block on its way from execution to the commit.
+enum Executed<B> {
     /// In the database already, possibly on a side branch.
     Known {
         id: BlockId,
         becomes_head: bool,
     },
-    New(Box<ExecutedBlock>),
+    New(Box<B>),
 }
 
-/// Sends executed blocks to be verified.
-struct ToVerify<'a> {
+/// Sends executed blocks to be checked.
+struct ToCheck<'a> {
     chain: &'a Chain,
     tip: BlockId,
-    timings: Timings,
+    recover: Duration,
     done: &'a Sender<Option<BlockId>>,
-    to_verify: &'a Sender<Executed>,
+    to_check: &'a Sender<Executed<Unverified>>,
 }
 
-impl BlockSink for ToVerify<'_> {
+impl BlockSink for ToCheck<'_> {
     fn tip(&self) -> BlockId {
         self.tip
     }
 
-    fn send(&mut self, block: Step<ExecutedBlock>) -> Result<bool, ChainError> {
+    fn send(&mut self, block: Step<Unverified>) -> Result<bool, ChainError> {
         let (id, becomes_head, sealed, executed) = match block {
             Step::Known(id) => {
                 let becomes_head = self.chain.known_becomes_head(id, self.tip)?;
@@ -155,7 +160,6 @@ impl BlockSink for ToVerify<'_> {
             }
             Step::New(block) => {
                 let (id, becomes_head) = (block.id(), block.becomes_head);
-                self.timings += block.timings;
                 (id, becomes_head, Some(id), Executed::New(Box::new(block)))
             }
         };
@@ -164,24 +168,29 @@ impl BlockSink for ToVerify<'_> {
         }
         // The send fails if reading ahead has ended.
         let _ = self.done.send(sealed);
-        Ok(self.to_verify.send(executed).is_ok())
+        Ok(self.to_check.send(executed).is_ok())
     }
 }
 
-/// Verifies the state roots of executed blocks, and sends the blocks on. Ends at the first one that is wrong, or if the
-/// receiver is dropped. Returns the time that this took.
-fn verify_all(
-    executed: &Receiver<Executed>,
-    to_commit: &Sender<Executed>,
+/// Passes new blocks through a stage, and known ones by it. Ends at the first block that is wrong, or if the receiver is
+/// dropped. Returns the time that the stage took.
+fn pass_all<A, B>(
+    blocks: &Receiver<Executed<A>>,
+    to_next: &Sender<Executed<B>>,
+    stage: impl Fn(A) -> Result<B, ChainError>,
 ) -> Result<Duration, ChainError> {
     let mut taken = Duration::ZERO;
-    for mut block in executed {
-        if let Executed::New(block) = &mut block {
-            let start = Instant::now();
-            block.verify_root()?;
-            taken += start.elapsed();
-        }
-        if to_commit.send(block).is_err() {
+    for block in blocks {
+        let block = match block {
+            Executed::Known { id, becomes_head } => Executed::Known { id, becomes_head },
+            Executed::New(block) => {
+                let start = Instant::now();
+                let block = stage(*block)?;
+                taken += start.elapsed();
+                Executed::New(Box::new(block))
+            }
+        };
+        if to_next.send(block).is_err() {
             break;
         }
     }
@@ -213,11 +222,12 @@ impl Chain {
         let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
         let (to_execute, read_ahead) = unbounded();
         let (done, executed_ids) = unbounded();
-        let (to_verify, executed) = bounded(UNVERIFIED_BLOCKS);
+        let (to_check, executed) = bounded(UNVERIFIED_BLOCKS);
+        let (to_verify, checked) = bounded::<Executed<Checked>>(UNVERIFIED_BLOCKS);
         let (to_commit, verified) = bounded(QUEUE_BLOCKS);
         let pool = preparing_threads();
         let mut summary = ImportSummary::default();
-        let (run, roots, committed) = thread::scope(|scope| {
+        let (run, checks, roots, committed) = thread::scope(|scope| {
             scope.spawn(move || {
                 let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
                 // The source alone says where the import ends: a batch has a block or an error.
@@ -235,24 +245,28 @@ impl Chain {
                 self.hand_on(&prepared, to_execute, &executed_ids);
             });
             let run = spawn(scope, "cambium-execute", move || {
-                self.execute_all(&read_ahead, &done, &to_verify)
+                self.execute_all(&read_ahead, &done, &to_check)
+            });
+            let checks = spawn(scope, "cambium-check", move || {
+                pass_all(&executed, &to_verify, |block| self.check(block))
             });
             let roots = spawn(scope, "cambium-verify", move || {
-                verify_all(&executed, &to_commit)
+                pass_all(&checked, &to_commit, |block| self.verify_root(block))
             });
             let committed = self.commit_verified(&verified, &mut summary, progress);
             // Ends the other stages if this one failed.
             drop(verified);
             let run = run.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let checks = checks.join().unwrap_or_else(|panic| resume_unwind(panic));
             let roots = roots.join().unwrap_or_else(|panic| resume_unwind(panic));
-            (run, roots, committed)
+            (run, checks, roots, committed)
         });
         committed?;
-        let commit = summary.timings.commit;
-        // A block with a wrong root is before the one whose execution failed.
-        let roots = roots?;
-        summary.timings = Timings { commit, ..run? };
+        // The later the stage, the earlier the block.
+        let (roots, checks) = (roots?, checks?);
+        summary.timings.recover = run?;
         summary.timings.root += roots;
+        summary.timings.execute += checks;
         summary.elapsed = start.elapsed();
         let view = self.db().view()?;
         summary.done.head = view.block();
@@ -409,23 +423,24 @@ impl Chain {
     }
 
     /// Executes batches until there are no more, and sends the blocks on. Ends early if the receiver is dropped.
+    /// Returns the time that their preparation took.
     fn execute_all(
         &self,
         prepared: &Receiver<Batch>,
         done: &Sender<Option<BlockId>>,
-        to_verify: &Sender<Executed>,
-    ) -> Result<Timings, ChainError> {
-        let mut out = ToVerify {
+        to_check: &Sender<Executed<Unverified>>,
+    ) -> Result<Duration, ChainError> {
+        let mut out = ToCheck {
             chain: self,
             tip: self.db().head(),
-            timings: Timings::default(),
+            recover: Duration::ZERO,
             done,
-            to_verify,
+            to_check,
         };
         // The same block may have come just before, and wait to be committed.
         let is_sealed = |id: BlockId| self.db().find(&id.hash) == Some(id);
         for batch in prepared {
-            out.timings.recover += batch.recover;
+            out.recover += batch.recover;
             let mut blocks = batch.blocks.into_iter().peekable();
             while let Some(block) = blocks.next() {
                 let is_sent = match block? {
@@ -445,27 +460,25 @@ impl Chain {
                         self.execute_group(&group, &mut out)?
                     }
                     Step::New(block) => {
-                        let executed = self.execute_unless_known(&block, out.tip, How::DEFERRED)?;
-                        // With it goes what was prepared; pages stay until the root is verified.
-                        drop(block);
+                        let executed = self.execute_ahead(&block, out.tip, None)?;
                         out.send(executed)?
                     }
                 };
                 if !is_sent {
-                    return Ok(out.timings);
+                    return Ok(out.recover);
                 }
             }
         }
-        Ok(out.timings)
+        Ok(out.recover)
     }
 
     /// Executes blocks, as many at once as possible. Returns false if the receiver is dropped.
     fn execute_group(
         &self,
         group: &[Arc<PreparedBlock>],
-        out: &mut ToVerify<'_>,
+        out: &mut ToCheck<'_>,
     ) -> Result<bool, ChainError> {
-        let mut left: Vec<&PreparedBlock> = group.iter().map(|block| &**block).collect();
+        let mut left: Vec<&Arc<PreparedBlock>> = group.iter().collect();
         while !left.is_empty() {
             let (count, view) = self.batch_of(&left)?;
             let is_sent = match view.filter(|_| count > 1) {
@@ -477,7 +490,7 @@ impl Chain {
                 }
                 None => {
                     let block = left.remove(0);
-                    let executed = self.execute_unless_known(block, out.tip, How::DEFERRED)?;
+                    let executed = self.execute_ahead(block, out.tip, None)?;
                     out.send(executed)?
                 }
             };
@@ -490,7 +503,7 @@ impl Chain {
 
     fn commit_verified(
         &self,
-        verified: &Receiver<Executed>,
+        verified: &Receiver<Executed<ExecutedBlock>>,
         summary: &mut ImportSummary,
         progress: &mut dyn FnMut(&ImportProgress),
     ) -> Result<(), ChainError> {
@@ -518,6 +531,7 @@ impl Chain {
                         done.applied += u64::from(block.is_applied);
                         done.batched += u64::from(block.is_batched);
                         done.parallel += block.counts;
+                        summary.timings += block.timings;
                         if !block.becomes_head {
                             self.db().commit_all(std::mem::take(&mut group))?;
                         }

@@ -6,10 +6,7 @@
 //!   set_canonical   head, safe, finalized: one record of the log            branches are freed
 //! ```
 
-use crate::{
-    Chain, ChainError, PreparedBlock,
-    execute::{How, Step},
-};
+use crate::{Chain, ChainError, PreparedBlock, execute::Step};
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::Outcome;
 use cambium_primitives::BlockId;
@@ -74,13 +71,9 @@ impl Chain {
         if self.has(id)? {
             return Ok(inserted(None));
         }
-        let how = How {
-            keeps_outcome: true,
-            ..How::default()
-        };
         // An import that goes on beside commits it soon.
         self.await_commit(self.parent_of(header))?;
-        match self.execute_unless_known(prepared, self.db().head(), how)? {
+        match self.unless_known(|| self.execute_with(prepared, self.db().head(), true))? {
             Step::Known(_) => Ok(inserted(None)),
             Step::New(executed) => {
                 executed.sealed.commit_side_branch()?;

@@ -14,9 +14,11 @@ use alloy_primitives::{Address, B256};
 use cambium_index::{BlockPreimages, StoredBody};
 use cambium_keccak::keccak256_each;
 use cambium_preimages::{Preimages, PreimagesError, PreimagesOptions};
-use cambium_primitives::{AccessList, AccountChanges, AccountDiff, AccountUpdate, BlockId};
+use cambium_primitives::{
+    AccessList, AccountChanges, AccountDiff, AccountUpdate, BlockId, Changes,
+};
 use cambium_state::{
-    Background, BlockMeta, ChainEvent, Db, Disk, Staged, StateError, StoreError, Subscription,
+    Background, BlockMeta, ChainEvent, Db, Disk, StateError, StoreError, Subscription,
     follower_bytes, lower_priority,
 };
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,8 +41,7 @@ pub(crate) fn options(memory_bytes: u64) -> PreimagesOptions {
 
 /// The addresses and keys of slots that are new in the state after a block. Its access list has all that it
 /// changes.
-pub(crate) fn created(list: &AccessList, staged: &Staged) -> BlockPreimages {
-    let (changes, reverts) = (staged.changes(), staged.reverts());
+pub(crate) fn created(list: &AccessList, changes: &Changes, reverts: &Changes) -> BlockPreimages {
     let is_put = |change: &AccountDiff| matches!(change.account, AccountUpdate::Put(_));
     let was_absent = |before: &AccountDiff| before.account == AccountUpdate::Delete;
     let is_new = |path: &B256| {

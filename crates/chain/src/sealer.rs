@@ -51,7 +51,7 @@ impl ChainSealer<'_> {
             ..
         } = outcome;
         let staged = session.finish(changes, codes)?;
-        let preimages = chain.created(access_list.as_ref(), &staged);
+        let preimages = chain.created(access_list.as_ref(), staged.changes(), staged.reverts());
         let access_list = access_list.filter(|_| is_listed);
         let header = &mut block.header;
         header.receipts_root = calculate_receipt_root(&receipts);

@@ -2,7 +2,7 @@
 
 use crate::{Block, ChainError};
 use alloy_consensus::Header;
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, Bytes, U256};
 use alloy_rlp::Decodable;
 use cambium_evm::Receipt;
 use cambium_index::{IndexedBlock, StoredBody, pack_receipts};
@@ -34,8 +34,8 @@ impl KnownBlock {
     }
 }
 
-/// Builds the metadata that the engine stores with a block. Its body is a [`StoredBody`]; `receipts` are
-/// and `preimages` are packed.
+/// Builds the metadata that the engine stores with a block. Its body is a [`StoredBody`]; `receipts` and `preimages`
+/// are packed.
 pub(crate) fn meta(
     known: &KnownBlock,
     hash: B256,
@@ -45,19 +45,30 @@ pub(crate) fn meta(
     preimages: Option<&[u8]>,
 ) -> BlockMeta {
     let header = &known.header;
-    let access_list = access_list.map(AccessList::encode).unwrap_or_default();
     BlockMeta {
         id: BlockId::new(header.number, hash),
         parent: header.parent_hash,
         state_root: header.state_root,
-        body: StoredBody::encode(
+        body: body(
             known.total_difficulty,
             rlp,
-            &access_list,
+            access_list,
             receipts,
             preimages,
         ),
     }
+}
+
+/// Encodes a [`StoredBody`]. `receipts` and `preimages` are packed.
+pub(crate) fn body(
+    total_difficulty: U256,
+    rlp: &[u8],
+    access_list: Option<&AccessList>,
+    receipts: Option<&[u8]>,
+    preimages: Option<&[u8]>,
+) -> Bytes {
+    let access_list = access_list.map(AccessList::encode).unwrap_or_default();
+    StoredBody::encode(total_difficulty, rlp, &access_list, receipts, preimages)
 }
 
 /// Compresses receipts, to be stored with their block. A block without transactions needs none.

@@ -111,6 +111,6 @@ pub use view::{
 };
 pub use write::{
     commit::Committed,
-    sealed::Sealed,
+    sealed::{Sealed, WithoutBody},
     session::{Session, Staged},
 };

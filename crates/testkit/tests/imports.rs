@@ -2,10 +2,11 @@
 //! a repair has kept are used again, whichever thread comes first.
 
 use crate::interleaving::{Gates, Step};
+use alloy_consensus::Header;
 use alloy_primitives::B256;
 use alloy_rlp::Decodable;
 use cambium_chain::{
-    Block, Chain, ChainError, ChainSealer, FileError, FilePosition, ImportSummary, RawBlock,
+    Block, Chain, ChainError, ChainSealer, FileError, FilePosition, Fork, ImportSummary, RawBlock,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_history::{Follower, History, HistoryOptions};
@@ -40,7 +41,12 @@ fn options(memory_bytes: u64) -> Options {
 
 impl Made {
     fn new(seed: u64, blocks: u64) -> Self {
+        Self::under(Fork::Osaka, seed, blocks)
+    }
+
+    fn under(fork: Fork, seed: u64, blocks: u64) -> Self {
         let params = WorkloadParams {
+            fork,
             seed,
             accounts: 500,
             senders: Some(100),
@@ -193,57 +199,146 @@ fn a_source_is_asked_until_it_ends_or_fails_and_no_further() {
     }
 }
 
-/// "A block is executed before the state root of its parent is verified. After an error all blocks before the bad one are
-/// committed": the first bad block is named, also where a later one is found to be bad before.
-#[test]
-fn a_wrong_state_root_ends_an_import_at_its_block_whatever_follows() {
-    let made = Made::new(7, 24);
-    let wrong = B256::repeat_byte(7);
-    for (number, batch, with_lists) in [1, 2, 9, 24]
-        .into_iter()
-        .flat_map(|number| [(number, 1, false), (number, 1, true), (number, 8, true)])
-    {
-        for next_is_invalid in [false, true] {
-            let mut blocks = made.blocks.clone();
-            let (mut parent, mut bad, mut right) = (None, B256::ZERO, B256::ZERO);
-            for at in number..=24 {
-                let raw = &mut blocks[at as usize - 1];
-                let mut block = Block::decode(&mut &raw.rlp[..]).unwrap();
-                match parent {
-                    None => right = std::mem::replace(&mut block.header.state_root, wrong),
-                    Some(parent) => block.header.parent_hash = parent,
-                }
-                if at == number + 1 && next_is_invalid {
-                    block.header.gas_used += 1;
-                }
-                let hash = block.header.hash_slow();
-                if parent.replace(hash).is_none() {
-                    bad = hash;
-                }
-                raw.rlp = alloy_rlp::encode(block).into();
+/// A false claim in a header, of what one stage of an import or another verifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// Verified before execution.
+    GasLimit,
+    /// Verified by the stage after execution.
+    GasUsed,
+    Receipts,
+    Bloom,
+    Requests,
+    List,
+    /// Verified by the last stage before the commit.
+    Root,
+}
+
+impl Claim {
+    const ALL: [Self; 7] = [
+        Self::GasLimit,
+        Self::GasUsed,
+        Self::Receipts,
+        Self::Bloom,
+        Self::Requests,
+        Self::List,
+        Self::Root,
+    ];
+
+    /// Makes the header claim it. Returns what the error must contain.
+    fn make(self, header: &mut Header) -> Vec<String> {
+        let wrong = B256::repeat_byte(7);
+        let both = |right: B256| vec![wrong.to_string(), right.to_string()];
+        match self {
+            Self::GasLimit => {
+                header.gas_limit *= 3;
+                vec![header.gas_limit.to_string()]
             }
-            if !with_lists {
-                blocks.iter_mut().for_each(|block| block.access_list = None);
+            Self::GasUsed => {
+                let right = header.gas_used;
+                header.gas_used += 1;
+                vec![right.to_string(), header.gas_used.to_string()]
             }
-            let disk = Arc::new(made.disk.duplicate());
-            let (chain, _) = Chain::open(disk, options(64 << 20)).unwrap();
-            let chain = chain.with_batch(batch);
-            let imported = chain.import(blocks.into_iter().map(Ok), &mut |_| {});
-            match imported {
-                Err(ChainError::Block { id, fault }) => {
-                    assert_eq!(id, BlockId::new(number, bad), "{fault}");
-                    let text = fault.to_string();
-                    let both = [wrong, right].map(|root| text.contains(&root.to_string()));
-                    assert_eq!(both, [true; 2], "{text}");
-                }
-                other => panic!("{other:?}"),
+            Self::Receipts => both(std::mem::replace(&mut header.receipts_root, wrong)),
+            Self::Bloom => {
+                header.logs_bloom.0[3] ^= 1;
+                vec!["logsBloom".to_owned()]
             }
-            assert_eq!(chain.db().head().number, number - 1);
-            // It goes on with the right blocks.
-            let rest = made.blocks.iter().cloned().map(Ok);
-            chain.import(rest, &mut |_| {}).unwrap();
-            assert_eq!(chain.db().head(), made.head);
+            Self::Requests => both(header.requests_hash.replace(wrong).unwrap()),
+            Self::List => both(header.block_access_list_hash.replace(wrong).unwrap()),
+            Self::Root => both(std::mem::replace(&mut header.state_root, wrong)),
         }
+    }
+}
+
+/// How blocks are imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    Blocks,
+    Lists,
+    /// Lists, by which several blocks are executed at once.
+    Batches,
+    /// Lists that are applied.
+    Applied,
+}
+
+/// "A block is executed before its parent is verified and durable. After an error all blocks before the bad one are
+/// committed": the first bad block is named, with what is wrong, also where a later one is found to be bad before.
+#[test]
+fn a_false_claim_ends_an_import_at_its_block_whatever_follows() {
+    const BLOCKS: u64 = 12;
+    for fork in [Fork::Osaka, Fork::Amsterdam] {
+        let made = Made::under(fork, 7, BLOCKS);
+        for claim in Claim::ALL {
+            if claim == Claim::List && fork != Fork::Amsterdam {
+                continue;
+            }
+            for given in [Given::Blocks, Given::Lists, Given::Batches, Given::Applied] {
+                // Of an applied block nothing but the root is verified. A list whose hash is not in its header is
+                // applied as well, if it leads to the right root.
+                let is_seen =
+                    given != Given::Applied || matches!(claim, Claim::GasLimit | Claim::Root);
+                // A list with another hash than the header's is refused before the block is executed.
+                if !is_seen || claim == Claim::List && given != Given::Blocks {
+                    continue;
+                }
+                for (number, next) in [
+                    (1, None),
+                    (2, Some(Claim::GasLimit)),
+                    (5, Some(Claim::GasUsed)),
+                    (BLOCKS, None),
+                ] {
+                    made.import_with(claim, number, next, given);
+                }
+            }
+        }
+    }
+}
+
+impl Made {
+    /// Imports the blocks with a false claim in block `number`, and in the one after it.
+    fn import_with(&self, claim: Claim, number: u64, next: Option<Claim>, given: Given) {
+        let mut blocks = self.blocks.clone();
+        let (mut parent, mut bad, mut texts) = (None, B256::ZERO, Vec::new());
+        for at in number..=blocks.len() as u64 {
+            let raw = &mut blocks[at as usize - 1];
+            let mut block = Block::decode(&mut &raw.rlp[..]).unwrap();
+            match parent {
+                None => texts = claim.make(&mut block.header),
+                Some(parent) => block.header.parent_hash = parent,
+            }
+            if let Some(next) = next.filter(|_| at == number + 1) {
+                next.make(&mut block.header);
+            }
+            let hash = block.header.hash_slow();
+            if parent.replace(hash).is_none() {
+                bad = hash;
+            }
+            raw.rlp = alloy_rlp::encode(block).into();
+        }
+        if given == Given::Blocks {
+            blocks.iter_mut().for_each(|block| block.access_list = None);
+        }
+        let disk = Arc::new(self.disk.duplicate());
+        let (chain, _) = Chain::open(disk, options(64 << 20)).unwrap();
+        let chain = chain
+            .with_batch(if given == Given::Batches { 8 } else { 1 })
+            .with_applying(given == Given::Applied);
+        let what = format!("{claim:?} in block {number}, then {next:?}, {given:?}");
+        match chain.import(blocks.into_iter().map(Ok), &mut |_| {}) {
+            Err(ChainError::Block { id, fault }) => {
+                assert_eq!(id, BlockId::new(number, bad), "{what}: {fault}");
+                let text = fault.to_string();
+                let all = texts.iter().all(|part| text.contains(part));
+                assert!(all, "{what}: {text}");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+        assert_eq!(chain.db().head().number, number - 1, "{what}");
+        // It goes on with the right blocks.
+        let rest = self.blocks.iter().cloned().map(Ok);
+        chain.import(rest, &mut |_| {}).unwrap();
+        assert_eq!(chain.db().head(), self.head, "{what}");
     }
 }
 

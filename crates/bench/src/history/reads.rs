@@ -105,6 +105,7 @@ fn read_in_process(
         command: "history-child",
         log: &plan.dir.join("child.log"),
         silence_max: SILENCE_MAX,
+        threads: None,
     };
     let mut read: Option<ReadAll> = None;
     process.run(&task, &mut |event| {

@@ -5,6 +5,7 @@
 //!   cold   with --cold: a state ten times larger than memory, beside geth with --peers geth
 //! ```
 
+mod inputs;
 mod warm;
 mod cold;
 
@@ -14,6 +15,7 @@ use cold::{Budget, CaseKind};
 use std::error::Error;
 
 pub(crate) use cold::child;
+pub(crate) use inputs::{Copied, Inputs};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ImportArgs {

@@ -150,7 +150,7 @@ fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Resul
 }
 
 /// Reads every account of the first state, and checks that it exists.
-fn read_all(store: &mut dyn Store, workload: &Workload) -> Result<(), Failure> {
+pub(crate) fn read_all(store: &mut dyn Store, workload: &Workload) -> Result<(), Failure> {
     for start in (0..workload.accounts).step_by(WARM_UP_CHUNK as usize) {
         let keys = workload.keys(start..workload.accounts.min(start + WARM_UP_CHUNK));
         let values = store.read(&keys, false)?;

@@ -30,11 +30,12 @@ use serde_json::{Map, json};
 use std::{error::Error, fs};
 use stores::{Kind, kinds};
 use summary::EarlierRates;
-use workload::Workload;
 
 pub(crate) use alone::fio_reads_per_second;
-pub(crate) use child::run as child;
+pub(crate) use batch::run_batch;
+pub(crate) use child::{read_all, run as child};
 pub(crate) use layered::{LayeredArgs, run as run_layered};
+pub(crate) use workload::Workload;
 
 /// Number of transfers per batch, as in NOMT's benchmark.
 const TRANSFERS: usize = 25_000;

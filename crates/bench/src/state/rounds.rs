@@ -454,6 +454,7 @@ fn run_child(
             Work::Load => SILENCE_MAX_LOADING,
             Work::Batches(_) | Work::Probe(_) => SILENCE_MAX,
         },
+        threads: None,
     };
     process.run(task, on_event)
 }

@@ -7,7 +7,7 @@ use crate::{
         overlay::size_of_changes,
         tree::{Layer, Tree},
     },
-    log::records::{BlockMeta, check_record},
+    log::records::BlockMeta,
     view::state::View,
 };
 use cambium_primitives::{BlockId, Changes};
@@ -25,8 +25,7 @@ pub(crate) enum RootIs {
 
 impl Engine {
     /// Adds a layer once there is memory for it. Before anything is kept, this checks the block's
-    /// number, its parent's hash, and that its hash is new. `record` is the size of its record in
-    /// the log, in bytes. `owner` is the session whose changes the tries have; `None` if the root is only claimed.
+    /// number, its parent's hash, and that its hash is new. `owner` is the session whose changes the tries have; `None` if the root is only claimed.
     pub(crate) fn seal(
         self: &Arc<Self>,
         view: &View,
@@ -34,7 +33,6 @@ impl Engine {
         meta: &BlockMeta,
         changes: Changes,
         reverts: Changes,
-        record: usize,
     ) -> Result<Arc<Layer>, StateError> {
         self.health.check()?;
         self.journal.check_writable("sealed")?;
@@ -46,7 +44,6 @@ impl Engine {
                 parent,
             });
         }
-        check_record("record of a block", record)?;
         self.check_new(id)?;
         self.check_ancestors(parent, id)?;
         self.wait_for_room(size_of_changes(&changes))?;

@@ -1,8 +1,14 @@
 //! A sealed block: it has a hash and a layer, and may not be durable yet.
 
-use crate::{engine::parts::Engine, layers::tree::Layer, view::state::View, write::seal::RootIs};
-use alloy_primitives::B256;
-use cambium_primitives::BlockId;
+use crate::{
+    engine::parts::Engine,
+    layers::tree::Layer,
+    log::records::{BlockMeta, BlockRecord, check_record},
+    view::state::View,
+    write::seal::RootIs,
+};
+use alloy_primitives::{B256, Bytes};
+use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
 use std::sync::{Arc, atomic::Ordering};
 
@@ -121,6 +127,61 @@ impl Sealed {
                 .fetch_sub(bytes, Ordering::Relaxed);
         }
         waited
+    }
+}
+
+/// A sealed block whose body is still being made. Blocks can be built on it. Dropping it removes it, and all
+/// blocks built on it.
+pub struct WithoutBody {
+    sealed: Sealed,
+    /// All but the body.
+    meta: BlockMeta,
+    codes: Vec<(B256, Bytes)>,
+}
+
+impl WithoutBody {
+    pub(crate) const fn new(sealed: Sealed, meta: BlockMeta, codes: Vec<(B256, Bytes)>) -> Self {
+        Self {
+            sealed,
+            meta,
+            codes,
+        }
+    }
+
+    /// Number and hash of the block.
+    pub fn id(&self) -> BlockId {
+        self.sealed.id()
+    }
+
+    /// The changes of the block.
+    pub fn changes(&self) -> &Changes {
+        &self.sealed.layer.changes
+    }
+
+    /// Undoes the changes.
+    pub fn reverts(&self) -> &Changes {
+        &self.sealed.layer.reverts
+    }
+
+    /// Gives the block its body.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::TooLarge`](cambium_store::StoreError::TooLarge) if it exceeds the size of a record.
+    pub fn complete(self, body: Bytes) -> Result<Sealed, StateError> {
+        let Self {
+            mut sealed,
+            mut meta,
+            codes,
+        } = self;
+        meta.body = body;
+        let (changes, reverts) = (&sealed.layer.changes, &sealed.layer.reverts);
+        let least = BlockRecord::bytes_min(&meta, changes, reverts, &codes);
+        check_record("record of a block", least)?;
+        let record = BlockRecord::encode(&meta, changes, reverts, &codes);
+        check_record("record of a block", record.len())?;
+        sealed.record = Some(record);
+        Ok(sealed)
     }
 }
 

@@ -8,7 +8,10 @@
 //!   Committed  survives power loss
 //! ```
 
-use crate::write::{seal::RootIs, sealed::Sealed};
+use crate::write::{
+    seal::RootIs,
+    sealed::{Sealed, WithoutBody},
+};
 use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
     values::{LongValues, ValuePin, is_long},
@@ -19,7 +22,7 @@ use crate::{
     },
 };
 use alloy_primitives::{B256, Bytes, U256};
-use cambium_primitives::{Account, Changes, EntryValue, StoredValue};
+use cambium_primitives::{Account, BlockId, Changes, EntryValue, StoredValue};
 use cambium_snapshot::{EntryKey, StateError, pool};
 use cambium_trie::{
     Commitment, EntryProof, NoResolve, PartialTrie, ProofTargets, TrieError, UpdateError,
@@ -373,6 +376,41 @@ impl Staged {
     /// [`StoreError::TooLarge`](cambium_store::StoreError::TooLarge) if it exceeds the size of a
     /// record.
     pub fn seal(self, meta: BlockMeta) -> Result<Sealed, StateError> {
+        self.check_root(&meta)?;
+        let codes = self.all_codes()?;
+        // Checked before encoding, which takes memory for the whole record.
+        let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &codes);
+        check_record("record of a block", least)?;
+        let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
+        check_record("record of a block", record.len())?;
+        self.with_layer(&meta, record, &codes)
+    }
+
+    /// As [`Staged::seal`], of a block whose body is still being made: blocks can be built on it, and
+    /// [`WithoutBody::complete`] gives it the body with which it is committed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Staged::seal`].
+    pub fn seal_without_body(
+        self,
+        id: BlockId,
+        parent: B256,
+        state_root: B256,
+    ) -> Result<WithoutBody, StateError> {
+        let meta = BlockMeta {
+            id,
+            parent,
+            state_root,
+            body: Bytes::new(),
+        };
+        self.check_root(&meta)?;
+        let codes = self.all_codes()?;
+        let sealed = self.with_layer(&meta, Vec::new(), &codes)?;
+        Ok(WithoutBody::new(sealed, meta, codes))
+    }
+
+    fn check_root(&self, meta: &BlockMeta) -> Result<(), StateError> {
         if meta.state_root != self.root {
             let (got, expected) = (self.root, meta.state_root);
             return Err(StateError::WrongRoot {
@@ -381,25 +419,32 @@ impl Staged {
                 expected,
             });
         }
+        Ok(())
+    }
+
+    /// The created codes, and those of its accounts that only blocks have which may be dropped.
+    fn all_codes(&self) -> Result<Vec<(B256, Bytes)>, StateError> {
+        let mut codes = self.codes.clone();
+        let store = &self.view.inner.store;
+        codes.extend(store.borrowed_codes(&self.changes, &self.reverts, &codes)?);
+        Ok(codes)
+    }
+
+    fn with_layer(
+        self,
+        meta: &BlockMeta,
+        record: Vec<u8>,
+        codes: &[(B256, Bytes)],
+    ) -> Result<Sealed, StateError> {
         let inner = self.view.inner.clone();
-        let mut codes = self.codes;
-        codes.extend(
-            inner
-                .store
-                .borrowed_codes(&self.changes, &self.reverts, &codes)?,
-        );
-        // Checked before encoding, which takes memory for the whole record.
-        let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &codes);
-        check_record("record of a block", least)?;
-        let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
         let (changes, reverts) = (self.changes, self.reverts);
         let owner = (self.root_is == RootIs::Computed).then_some(self.id);
-        let layer = inner.seal(&self.view, owner, &meta, changes, reverts, record.len())?;
+        let layer = inner.seal(&self.view, owner, meta, changes, reverts)?;
         // If an error follows, dropping it removes the layer.
         let sealed = Sealed::new(inner, layer, record, self.root_is);
         // From here on the layer keeps them.
         drop(self.pin);
-        for (hash, code) in &codes {
+        for (hash, code) in codes {
             sealed
                 .inner
                 .store

@@ -14,6 +14,7 @@ use std::{
     collections::BTreeMap,
     error::Error,
     num::NonZeroUsize,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -23,15 +24,11 @@ pub(super) fn run(
     real: &[RealBlock],
     report: &mut Report,
 ) -> Result<(), Box<dyn Error>> {
-    let listed = real.iter().filter_map(|block| {
-        let given = block.given.as_ref()?;
-        Some((&block.sparse, &given.list))
-    });
-    let batch = BridgedBatch::new(listed)?;
-    let state = SparseState::new(batch.state(), &plan.data_dir)?;
-    let blocks = batch.blocks();
+    let replays = Replays::new(real, &plan.data_dir)?;
+    let batch = &replays.batch;
+    let blocks = replays.blocks();
     let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let (outcomes, _) = at_once(&blocks, &state, all);
+    let (outcomes, _) = replays.at_once(&blocks, all);
     for (place, block) in batch.places().into_iter().zip(real) {
         let outcome = outcomes[place].as_ref();
         if outcome != Some(block.expected()) {
@@ -49,11 +46,11 @@ pub(super) fn run(
             times.push(elapsed.as_secs_f64() * 1e3);
         };
         add("sequential", one_by_one(real, ExecutorKind::Sequential)?);
-        add("batch", at_once(&blocks, &state, all).1);
+        add("batch", replays.at_once(&blocks, all).1);
         add("parallel", one_by_one(real, ExecutorKind::Parallel)?);
         add(
             "batch_1_thread",
-            at_once(&blocks, &state, NonZeroUsize::MIN).1,
+            replays.at_once(&blocks, NonZeroUsize::MIN).1,
         );
     }
     let transactions: usize = real
@@ -100,16 +97,40 @@ fn one_by_one(blocks: &[RealBlock], kind: ExecutorKind) -> Result<Duration, Box<
     times.sum()
 }
 
-fn at_once(
-    blocks: &[BatchBlock<'_>],
-    state: &SparseState,
-    threads: NonZeroUsize,
-) -> (Vec<Option<Outcome>>, Duration) {
-    let mut outcomes = Vec::with_capacity(blocks.len());
-    let start = Instant::now();
-    execute_batch(blocks, state, threads, |_, outcome, _| {
-        outcomes.push(outcome);
-        true
-    });
-    (outcomes, start.elapsed())
+/// Replayed blocks with bridges between them, on the state that all of them touch.
+pub(super) struct Replays<'a> {
+    batch: BridgedBatch<'a>,
+    state: SparseState,
+}
+
+impl<'a> Replays<'a> {
+    /// The state is in a temporary directory below `parent`.
+    pub(super) fn new(real: &'a [RealBlock], parent: &Path) -> Result<Self, Box<dyn Error>> {
+        let listed = real.iter().filter_map(|block| {
+            let given = block.given.as_ref()?;
+            Some((&block.sparse, &given.list))
+        });
+        let batch = BridgedBatch::new(listed)?;
+        let state = SparseState::new(batch.state(), parent)?;
+        Ok(Self { batch, state })
+    }
+
+    pub(super) fn blocks(&self) -> Vec<BatchBlock<'_>> {
+        self.batch.blocks()
+    }
+
+    /// Executes [`Self::blocks`]. Returns their outcomes and the time that this took.
+    pub(super) fn at_once(
+        &self,
+        blocks: &[BatchBlock<'_>],
+        threads: NonZeroUsize,
+    ) -> (Vec<Option<Outcome>>, Duration) {
+        let mut outcomes = Vec::with_capacity(blocks.len());
+        let start = Instant::now();
+        execute_batch(blocks, &self.state, threads, |_, outcome, _| {
+            outcomes.push(outcome);
+            true
+        });
+        (outcomes, start.elapsed())
+    }
 }

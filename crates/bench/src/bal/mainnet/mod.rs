@@ -20,9 +20,11 @@ mod batch;
 use super::plan::Plan;
 use crate::report::Report;
 use block::RealBlock;
+use cambium_chain::BlockExecutor;
+use cambium_evm::ExecutionCounts;
 use cambium_testkit::{MainnetData, Pack};
 use revm::primitives::hardfork::SpecId;
-use std::error::Error;
+use std::{error::Error, num::NonZeroUsize, path::Path};
 
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), Box<dyn Error>> {
     let Some(folder) = Pack::MainnetExec.find(&MainnetData::FOLDERS) else {
@@ -35,18 +37,74 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), Box<dyn Error>
         report.notes.push(note);
         return Ok(());
     };
-    let data = MainnetData::new(&folder)?;
-    let mut blocks = Vec::new();
-    for number in data.blocks() {
-        let block = data.block(number)?;
-        if block.rules.is(SpecId::BYZANTIUM) && !block.transactions.is_empty() {
-            blocks.push(RealBlock::new(block, &plan.data_dir)?);
+    let blocks = MainnetBlocks::read(&folder, &plan.data_dir)?;
+    single::run(plan, &blocks.all, report)?;
+    batch::run(plan, blocks.replays(), report)
+}
+
+/// Real blocks, with the states that they touch in databases of their own.
+pub(crate) struct MainnetBlocks {
+    /// The blocks as they were, then those that are replayed under Amsterdam.
+    all: Vec<RealBlock>,
+    first_replay: usize,
+}
+
+impl MainnetBlocks {
+    /// Reads the blocks in `folder`. Their databases are in temporary directories below `parent`.
+    pub(crate) fn read(folder: &Path, parent: &Path) -> Result<Self, Box<dyn Error>> {
+        let data = MainnetData::new(folder)?;
+        let mut all = Vec::new();
+        for number in data.blocks() {
+            let block = data.block(number)?;
+            if block.rules.is(SpecId::BYZANTIUM) && !block.transactions.is_empty() {
+                all.push(RealBlock::new(block, parent)?);
+            }
         }
+        let first_replay = all.len();
+        for number in data.replays() {
+            all.push(RealBlock::new(data.replay(number)?, parent)?);
+        }
+        Ok(Self { all, first_replay })
     }
-    let first_replay = blocks.len();
-    for number in data.replays() {
-        blocks.push(RealBlock::new(data.replay(number)?, &plan.data_dir)?);
+
+    fn replays(&self) -> &[RealBlock] {
+        &self.all[self.first_replay..]
     }
-    single::run(plan, &blocks, report)?;
-    batch::run(plan, &blocks[first_replay..], report)
+
+    /// Executes each block that this kind of executor can execute. Returns their transactions and their gas.
+    pub(crate) fn execute_each(
+        &self,
+        executor: &BlockExecutor,
+    ) -> Result<(u64, u64), Box<dyn Error>> {
+        let (mut transactions, mut gas) = (0, 0);
+        let blocks = self.all.iter();
+        for block in blocks.filter(|block| block.kinds().contains(&executor.kind)) {
+            let executed = block.execute(executor, &mut ExecutionCounts::default())?;
+            transactions += block.sparse.transactions.len() as u64;
+            gas += executed.outcome.gas_used;
+        }
+        Ok((transactions, gas))
+    }
+
+    /// Executes all replayed blocks at once, `turns` times. Calls `did` after each turn with the number of their
+    /// transactions and their gas.
+    pub(crate) fn execute_at_once(
+        &self,
+        threads: NonZeroUsize,
+        turns: usize,
+        parent: &Path,
+        did: &mut dyn FnMut(u64, u64) -> Result<(), Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let batch = batch::Replays::new(self.replays(), parent)?;
+        let blocks = batch.blocks();
+        let replays = self.replays().iter();
+        let transactions = replays.map(|block| block.sparse.transactions.len() as u64);
+        let transactions = transactions.sum();
+        for _ in 0..turns {
+            let (outcomes, _) = batch.at_once(&blocks, threads);
+            let outcomes = outcomes.iter().flatten();
+            did(transactions, outcomes.map(|outcome| outcome.gas_used).sum())?;
+        }
+        Ok(())
+    }
 }

@@ -102,6 +102,7 @@ impl Store {
             command: "bal-child",
             log: &plan.data_dir.join("child.log"),
             silence_max: SILENCE_MAX,
+            threads: None,
         };
         let mut executed = None;
         process.run(&task, &mut |event| {

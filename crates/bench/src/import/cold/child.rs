@@ -1,8 +1,9 @@
 //! One import, in a process of its own: the parent's request, and the figures in response.
 
-use super::{inputs::options, way::Way};
+use super::way::Way;
 use crate::{
     cgroup,
+    import::inputs::options,
     process::tell,
     state::stores::Failure,
     system::{self, Io},

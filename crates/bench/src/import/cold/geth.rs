@@ -8,12 +8,10 @@
 //! of which a fifth hold tokens, 7.8 GB for a million. 10 million would take more than 64 GB, so
 //! the comparison needs `--accounts 1000000`, or 2 million with 24 GB.
 
-use super::{
-    inputs::Inputs,
-    rounds::{Copied, Figures, Plan, Setup, drop_inputs},
-};
+use super::rounds::{Figures, Plan, Setup, drop_inputs};
 use crate::{
     geth::{Program, command, failed, has_imported, import_seconds},
+    import::{Copied, Inputs},
     report::Notes,
     state::stores::Failure,
     system,

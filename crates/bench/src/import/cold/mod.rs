@@ -1,7 +1,7 @@
 //! Imports of blocks whose state is not in memory.
 //!
 //! ```text
-//!   inputs   state, blocks and access lists, generated once      case.rs, inputs.rs
+//!   inputs   state, blocks and access lists, generated once      case.rs, ../inputs.rs
 //!   rounds   way after way: a copy of the state, and a process    way.rs, child.rs, rounds.rs
 //!            with limited memory that imports the blocks
 //!   report   figures for each way, and targets                    summary.rs
@@ -13,7 +13,6 @@
 //! many accounts, so nearly every access is the first one to its account or slot.
 
 mod case;
-mod inputs;
 mod way;
 mod child;
 mod rounds;
@@ -23,11 +22,11 @@ mod geth;
 
 use crate::{
     geth::Program,
+    import::Inputs,
     report::{Notes, Report, data_dir},
     state::stores::Failure,
 };
 use clap::ValueEnum as _;
-use inputs::Inputs;
 use rounds::{Plan, Setup, memory_for};
 use serde_json::json;
 use std::{error::Error, fs};
@@ -112,8 +111,8 @@ fn cases(
 #[cfg(test)]
 mod tests {
     use super::{
+        super::Copied,
         child::{Fill, Task, import},
-        rounds::Copied,
         way::Way,
         *,
     };

@@ -3,21 +3,17 @@
 
 use super::{
     child::{Fill, Imported, Task},
-    inputs::Inputs,
     way::Way,
 };
 use crate::{
     cgroup::Cgroup,
+    import::{Copied, Inputs},
     process::{Next, Process},
     report::{Notes, median},
     state::fio_reads_per_second,
     system,
 };
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 const MIB: f64 = (1 << 20) as f64;
 /// Maximum duration of an import.
@@ -145,6 +141,7 @@ pub(super) fn import(
         command: "import-child",
         log: &plan.data.join("child.log"),
         silence_max: SILENCE_MAX,
+        threads: None,
     };
     let mut imported: Option<Imported> = None;
     process.run(&task, &mut |event| {
@@ -173,22 +170,4 @@ pub(super) fn drop_inputs(inputs: &Inputs) -> Result<(), String> {
         dropped.map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(())
-}
-
-/// A copy of a directory that is not in the page cache, removed on drop.
-pub(super) struct Copied(tempfile::TempDir);
-
-impl Copied {
-    pub(super) fn of(from: &Path, data: &Path) -> Result<Self, String> {
-        let place = tempfile::Builder::new().prefix("copy-").tempdir_in(data);
-        let copy = Self(place.map_err(|error| format!("{}: {error}", data.display()))?);
-        system::copy_dir(from, &copy.path())?;
-        let dropped = system::drop_files(&copy.path());
-        dropped.map_err(|error| format!("{}: {error}", copy.path().display()))?;
-        Ok(copy)
-    }
-
-    pub(super) fn path(&self) -> PathBuf {
-        self.0.path().join("copy")
-    }
 }

@@ -2,11 +2,13 @@
 
 use super::{
     case::CaseKind,
-    inputs::Facts,
     rounds::{Figures, Measured, Setup},
     way::Way,
 };
-use crate::report::{Report, Target, median};
+use crate::{
+    import::inputs::Facts,
+    report::{Report, Target, median},
+};
 use serde_json::{Map, Value, json};
 
 const MIB: f64 = (1 << 20) as f64;

@@ -3,12 +3,12 @@
 use super::{
     case::payments,
     child::Fill,
-    inputs::Inputs,
     rounds::{Figures, Plan, Setup, import},
     summary::RESIDENT_PERCENT,
     way::Way,
 };
 use crate::{
+    import::Inputs,
     report::{Notes, Report, Target},
     state::stores::Failure,
 };

@@ -8,9 +8,16 @@ use cambium_primitives::Account;
 #[cfg(feature = "bytes")]
 use std::thread;
 
-/// Number of threads that read from a store without batched reads.
+/// Fewest threads that read from a store without batched reads, so that the disk has requests in flight.
 #[cfg(feature = "bytes")]
-pub(super) const READ_THREADS: usize = 8;
+const READ_THREADS_MIN: usize = 8;
+
+/// Returns the number of threads that read from a store without batched reads: they wait for the disk about half of
+/// the time.
+#[cfg(feature = "bytes")]
+pub(super) fn read_threads() -> usize {
+    READ_THREADS_MIN.max(2 * crate::system::cores())
+}
 
 /// Encodes an account in about a dozen bytes, in the same way for all stores.
 pub(super) fn encode(account: &Account) -> Vec<u8> {
@@ -50,7 +57,7 @@ pub(super) fn read_on_threads<T: Clone + Send>(
     let read = &read;
     let parts = thread::scope(|scope| {
         let parts: Vec<_> = keys
-            .chunks(keys.len().div_ceil(READ_THREADS).max(1))
+            .chunks(keys.len().div_ceil(read_threads()).max(1))
             .map(|part| scope.spawn(move || read(part)))
             .collect();
         let joined = parts.into_iter().map(|part| match part.join() {

@@ -6,7 +6,7 @@
 
 use super::{
     Committed, Failure, Setup, Store, Write,
-    bytes::{READ_THREADS, read_each_on_threads},
+    bytes::{read_each_on_threads, read_threads},
 };
 use crate::state::workload::Workload;
 use alloy_primitives::B256;
@@ -158,8 +158,9 @@ impl Store for FirewoodStore {
     fn configuration(&self) -> String {
         format!(
             "firewood 0.3.1 with ethhash; NOT durable: it never syncs; node cache of {} MiB for reads \
-             and writes, the rest is page cache; {REVISIONS} revisions; {READ_THREADS} reading threads",
-            self.cache_mib
+             and writes, the rest is page cache; {REVISIONS} revisions; {readers} reading threads",
+            self.cache_mib,
+            readers = read_threads()
         )
     }
 }

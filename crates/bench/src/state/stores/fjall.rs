@@ -2,9 +2,9 @@
 
 use super::{
     Committed, Failure, Setup, Store, Write,
-    bytes::{self, READ_THREADS, read_each_on_threads},
+    bytes::{self, read_each_on_threads, read_threads},
 };
-use crate::state::workload::Workload;
+use crate::{state::workload::Workload, system::cores};
 use alloy_primitives::B256;
 use cambium_primitives::Account;
 use fjall::{
@@ -13,8 +13,6 @@ use fjall::{
 };
 use std::{thread, time::Duration};
 
-/// Number of threads for flushes and compactions: one per core.
-const WORKERS: usize = 2;
 /// Percentage of the process's memory for the block cache. The rest is for the page cache, through
 /// which files are read.
 const CACHE_PERCENT: u64 = 25;
@@ -26,7 +24,7 @@ fn cache_bytes(setup: &Setup) -> u64 {
 fn open(setup: &Setup) -> Result<(Database, Keyspace), Failure> {
     let builder = Database::builder(&setup.dir);
     let builder = builder.cache_size(cache_bytes(setup));
-    let db = builder.worker_threads(WORKERS).open()?;
+    let db = builder.worker_threads(cores()).open()?;
     // Random keys and balances can't be compressed.
     let options = || {
         let none = CompressionPolicy::all(CompressionType::None);
@@ -92,9 +90,11 @@ impl Store for FjallStore {
 
     fn configuration(&self) -> String {
         format!(
-            "fjall 3.1.13, no trie; journal synced for each batch; {WORKERS} workers; block cache \
-             of {} MiB, the rest is page cache; no compression; {READ_THREADS} reading threads",
-            self.cache_mib
+            "fjall 3.1.13, no trie; journal synced for each batch; {workers} workers; block cache \
+             of {} MiB, the rest is page cache; no compression; {readers} reading threads",
+            self.cache_mib,
+            readers = read_threads(),
+            workers = cores()
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Committed, Failure, Setup, Store, Write,
-    bytes::{self, READ_THREADS, read_on_threads},
+    bytes::{self, read_on_threads, read_threads},
 };
 use crate::state::workload::Workload;
 use alloy_primitives::B256;
@@ -105,7 +105,8 @@ impl Store for MdbxStore {
     fn configuration(&self) -> String {
         format!(
             "MDBX (signet-libmdbx 0.8.3), no trie; durable commits; no read-ahead; pages of 4096 \
-             bytes; {READ_THREADS} reading threads"
+             bytes; {readers} reading threads",
+            readers = read_threads()
         )
     }
 }

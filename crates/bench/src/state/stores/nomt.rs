@@ -2,9 +2,9 @@
 
 use super::{
     Committed, Failure, Setup, Store, WitnessMade, Write,
-    bytes::{READ_THREADS, decode, encode, read_each_on_threads},
+    bytes::{decode, encode, read_each_on_threads, read_threads},
 };
-use crate::state::workload::Workload;
+use crate::{state::workload::Workload, system::cores};
 use alloy_primitives::B256;
 use cambium_primitives::Account;
 use nomt::{
@@ -17,8 +17,8 @@ type Hasher = Blake3Hasher;
 
 /// Number of accounts per commit while loading.
 const LOAD_CHUNK: u64 = 1 << 19;
-/// Number of threads that update the trie: one per core.
-const COMMIT_THREADS: usize = 2;
+/// Most threads that update the trie, by its own limit.
+const COMMIT_THREADS_MAX: usize = 64;
 /// Number of io_uring rings.
 const IO_WORKERS: usize = 3;
 /// Percentage of the process's memory for each of its two caches. The rest is for changed pages
@@ -57,13 +57,18 @@ fn options(setup: &Setup) -> Options {
     let cache_mib = (setup.memory_bytes / 100 * CACHE_PERCENT) >> 20;
     let mut options = Options::new();
     options.path(&setup.dir);
-    options.commit_concurrency(COMMIT_THREADS);
+    options.commit_concurrency(commit_threads());
     options.io_workers(IO_WORKERS);
     options.hashtable_buckets(buckets(setup.workload.accounts));
     options.page_cache_size(cache_mib as usize);
     options.leaf_cache_size(cache_mib as usize);
     options.prepopulate_page_cache(true);
     options
+}
+
+/// Returns the number of threads that update the trie: one per core, which is fastest.
+fn commit_threads() -> usize {
+    cores().min(COMMIT_THREADS_MAX)
 }
 
 fn failure(error: impl std::fmt::Display) -> Failure {
@@ -164,10 +169,13 @@ impl Store for NomtStore {
 
     fn configuration(&self) -> String {
         format!(
-            "NOMT 1.0.5, Blake3; {COMMIT_THREADS} commit threads, {IO_WORKERS} I/O workers, \
-             {READ_THREADS} reading threads that also warm up; page cache and leaf cache of {} MiB \
+            "NOMT 1.0.5, Blake3; {commits} commit threads, {IO_WORKERS} I/O workers, \
+             {readers} reading threads that also warm up; page cache and leaf cache of {} MiB \
              each, upper levels prepopulated; {} hash table buckets; direct I/O",
-            self.cache_mib, self.buckets
+            self.cache_mib,
+            self.buckets,
+            readers = read_threads(),
+            commits = commit_threads()
         )
     }
 

@@ -5,7 +5,7 @@
 //! It runs in an asynchronous runtime on a thread of its own, which serves requests.
 
 use super::{Committed, Failure, Setup, Store, Write};
-use crate::state::workload::Workload;
+use crate::{state::workload::Workload, system::cores};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::Account;
 use commonware_cryptography::Sha256;
@@ -54,8 +54,6 @@ type Db = PartitionedDb<
 
 /// Number of accounts per batch while loading.
 const LOAD_CHUNK: u64 = 1 << 17;
-/// Number of threads for hashing, and for tasks: one per core.
-const THREADS: NonZeroUsize = NZUsize!(2);
 /// Number of threads for files.
 const IO_THREADS: usize = 64;
 const ITEMS_PER_FILE: std::num::NonZeroU64 = NZU64!(1_000_000);
@@ -65,6 +63,11 @@ const BUFFER_BYTES: NonZeroUsize = NZUsize!(2 << 20);
 const CACHE_PERCENT: u64 = 20;
 /// Number of batches after which obsolete operations are dropped.
 const PRUNE_EVERY: u64 = 16;
+
+/// Returns the number of threads for hashing, and for tasks: one per core.
+fn threads() -> NonZeroUsize {
+    NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN)
+}
 
 /// A request to the runtime's thread.
 enum Request {
@@ -96,7 +99,7 @@ fn config(context: &Context, setup: &Setup) -> FixedConfig<EightCap, Rayon, NonZ
             items_per_blob: ITEMS_PER_FILE,
             write_buffer: BUFFER_BYTES,
             replay_buffer: BUFFER_BYTES,
-            strategy: context.strategy(THREADS),
+            strategy: context.strategy(threads()),
             page_cache: page_cache.clone(),
         },
         journal_config: LogConfig {
@@ -110,7 +113,7 @@ fn config(context: &Context, setup: &Setup) -> FixedConfig<EightCap, Rayon, NonZ
         translator: EightCap,
         init_cache: Some(NZUsize!(1 << 18)),
         init_buffer: BUFFER_BYTES,
-        init_concurrency: THREADS,
+        init_concurrency: threads(),
     }
 }
 
@@ -205,7 +208,7 @@ impl QmdbStore {
         let cache_mib = (setup.memory_bytes / 100 * CACHE_PERCENT) >> 20;
         let setup = setup.clone();
         let runtime = RuntimeConfig::new()
-            .with_worker_threads(THREADS.get())
+            .with_worker_threads(threads().get())
             .with_max_blocking_threads(IO_THREADS)
             .with_storage_directory(&setup.dir);
         let thread = thread::spawn(move || {
@@ -307,8 +310,9 @@ impl Store for QmdbStore {
         format!(
             "commonware-storage 2026.10.0, qmdb::current::unordered::fixed, index in 2^16 parts, \
              MMR, SHA-256; staged batches, proportional floor, commit for each batch, pruned every \
-             {PRUNE_EVERY}; tokio runtime of {THREADS} workers and up to {IO_THREADS} I/O threads; \
+             {PRUNE_EVERY}; tokio runtime of {} workers and up to {IO_THREADS} I/O threads; \
              page cache of {} MiB beside the system's",
+            threads(),
             self.cache_mib
         )
     }

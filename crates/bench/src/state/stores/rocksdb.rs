@@ -2,9 +2,9 @@
 
 use super::{
     Committed, Failure, Setup, Store, Write,
-    bytes::{self, READ_THREADS, read_each_on_threads},
+    bytes::{self, read_each_on_threads, read_threads},
 };
-use crate::state::workload::Workload;
+use crate::{state::workload::Workload, system::cores};
 use alloy_primitives::B256;
 use cambium_primitives::Account;
 use rocksdb::{
@@ -14,8 +14,6 @@ use rocksdb::{
 
 /// Number of accounts per write batch while loading.
 const LOAD_CHUNK: u64 = 1 << 18;
-/// Number of threads for flushes and compactions: one per core.
-const BACKGROUND_THREADS: i32 = 2;
 /// Percentage of the process's memory for the block cache, which includes filters and indexes. The
 /// rest is for memtables and compactions.
 const CACHE_PERCENT: u64 = 50;
@@ -42,8 +40,9 @@ pub(crate) fn options(cache_bytes: usize) -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
-    options.set_max_background_jobs(BACKGROUND_THREADS);
-    options.increase_parallelism(BACKGROUND_THREADS);
+    let threads = cores() as i32;
+    options.set_max_background_jobs(threads);
+    options.increase_parallelism(threads);
     options.set_write_buffer_size(MEMTABLE_BYTES);
     options.set_max_write_buffer_number(MEMTABLES_MAX);
     options.set_memtable_whole_key_filtering(true);
@@ -117,12 +116,14 @@ impl Store for RocksStore {
 
     fn configuration(&self) -> String {
         format!(
-            "RocksDB (crate 0.25), no trie; log synced for each batch; {BACKGROUND_THREADS} \
+            "RocksDB (crate 0.25), no trie; log synced for each batch; {threads} \
              background threads; block cache of {} MiB with filters and indexes in it; blocks of \
              {BLOCK_BYTES} bytes, hash index in blocks, Bloom filters of {BLOOM_BITS} bits; \
-             {MEMTABLES_MAX} memtables of {} MiB; direct I/O; {READ_THREADS} reading threads",
+             {MEMTABLES_MAX} memtables of {} MiB; direct I/O; {readers} reading threads",
             self.cache_mib,
-            MEMTABLE_BYTES >> 20
+            MEMTABLE_BYTES >> 20,
+            readers = read_threads(),
+            threads = cores()
         )
     }
 }

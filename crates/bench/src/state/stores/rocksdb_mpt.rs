@@ -8,7 +8,7 @@
 
 use super::{
     Committed, Failure, Setup, Store, Write,
-    bytes::{READ_THREADS, read_on_threads},
+    bytes::{read_on_threads, read_threads},
     cambium::changes,
     rocksdb::{cache_bytes, options, settle},
 };
@@ -213,9 +213,10 @@ impl Store for RocksMptStore {
     fn configuration(&self) -> String {
         format!(
             "Merkle Patricia trie, nodes by hash in RocksDB (crate 0.25), replaced nodes stay; log \
-             synced for each batch; block cache of {} MiB; {READ_THREADS} reading threads; otherwise \
+             synced for each batch; block cache of {} MiB; {readers} reading threads; otherwise \
              as rocksdb",
-            self.cache_mib
+            self.cache_mib,
+            readers = read_threads()
         )
     }
 }

@@ -21,37 +21,37 @@ use xxhash_rust::xxh3::xxh3_64;
 const MAKING_BYTES: u64 = 2 << 30;
 
 /// The files of a generated chain: state, blocks and access lists.
-pub(super) struct Inputs {
-    pub(super) params: WorkloadParams,
-    pub(super) facts: Facts,
+pub(crate) struct Inputs {
+    pub(crate) params: WorkloadParams,
+    pub(crate) facts: Facts,
     dir: PathBuf,
 }
 
 /// Figures of the generated files.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     /// Size of the state's pages at genesis.
-    pub(super) state_bytes: u64,
+    pub(crate) state_bytes: u64,
     /// Number of slots at genesis.
-    pub(super) slots: u64,
-    pub(super) blocks: u64,
-    pub(super) transactions: u64,
-    pub(super) gas: u64,
-    pub(super) head: B256,
+    pub(crate) slots: u64,
+    pub(crate) blocks: u64,
+    pub(crate) transactions: u64,
+    pub(crate) gas: u64,
+    pub(crate) head: B256,
     /// Number of accounts and slots that the blocks touch, each counted once: none of them is in
     /// memory when an import begins.
-    pub(super) cold_accesses: u64,
+    pub(crate) cold_accesses: u64,
     /// The same, counted once for each block that touches it.
-    pub(super) accesses: u64,
+    pub(crate) accesses: u64,
     /// Seconds of making the state.
-    pub(super) state_seconds: f64,
+    pub(crate) state_seconds: f64,
     /// Seconds of making the blocks.
-    pub(super) blocks_seconds: f64,
+    pub(crate) blocks_seconds: f64,
 }
 
 impl Inputs {
     /// Returns the files of a workload in `data`, and generates them if they are missing.
-    pub(super) fn of(data: &Path, name: &str, params: WorkloadParams) -> Result<Self, Failure> {
+    pub(crate) fn of(data: &Path, name: &str, params: WorkloadParams) -> Result<Self, Failure> {
         let kind = xxh3_64(format!("{params:?}").as_bytes());
         let dir = data.join(format!("{name}-{}-{kind:016x}", params.accounts));
         let done = dir.join("facts.json");
@@ -83,27 +83,27 @@ impl Inputs {
     }
 
     /// The directory of the database at genesis.
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.place("state")
     }
 
     /// Where a file or directory that belongs to the workload is.
-    pub(super) fn place(&self, name: &str) -> PathBuf {
+    pub(crate) fn place(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// The file of blocks.
-    pub(super) fn blocks(&self) -> PathBuf {
+    pub(crate) fn blocks(&self) -> PathBuf {
         self.place("chain.rlp")
     }
 
     /// The file of the blocks' access lists.
-    pub(super) fn lists(&self) -> PathBuf {
+    pub(crate) fn lists(&self) -> PathBuf {
         self.place("access-lists.rlp")
     }
 
     /// Returns the genesis file, and writes it if it is missing.
-    pub(super) fn genesis_file(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn genesis_file(&self) -> Result<PathBuf, Failure> {
         let file = self.place("genesis.json");
         if !file.exists() {
             eprintln!("making {} (once)", file.display());
@@ -164,7 +164,7 @@ impl Inputs {
 }
 
 /// Options with this memory budget.
-pub(super) fn options(memory_bytes: u64) -> Options {
+pub(crate) fn options(memory_bytes: u64) -> Options {
     Options {
         memory_bytes,
         ..Options::default()
@@ -194,5 +194,23 @@ impl Touched {
 
     fn once(&self) -> u64 {
         (self.accounts.len() + self.slots.len()) as u64
+    }
+}
+
+/// A copy of a directory that is not in the page cache, removed on drop.
+pub(crate) struct Copied(tempfile::TempDir);
+
+impl Copied {
+    pub(crate) fn of(from: &Path, data: &Path) -> Result<Self, String> {
+        let place = tempfile::Builder::new().prefix("copy-").tempdir_in(data);
+        let copy = Self(place.map_err(|error| format!("{}: {error}", data.display()))?);
+        system::copy_dir(from, &copy.path())?;
+        let dropped = system::drop_files(&copy.path());
+        dropped.map_err(|error| format!("{}: {error}", copy.path().display()))?;
+        Ok(copy)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().join("copy")
     }
 }

@@ -1,0 +1,130 @@
+//! The report: figures of each job, the fitted serial part, and targets.
+
+use super::{CROWDED_CORES, Runs, Setting, fit::Fit, job::Job};
+use crate::report::{Report, Target, median};
+use serde_json::{Map, Value, json};
+
+/// Numbers of cores for which speeds are predicted.
+const PREDICTED: [usize; 3] = [16, 32, 64];
+/// Most processor time of the same work with so many threads on two cores, against two threads.
+const CROWDED_MAX: [(usize, f64); 2] = [(16, 1.05), (64, 1.10)];
+
+/// The value for JSON, in microseconds or units a second, with three digits after the point.
+fn figure(value: f64) -> Value {
+    json!((value * 1000.0).round() / 1000.0)
+}
+
+/// Adds the figures of a job.
+pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
+    let mut result = Map::from_iter([("job".to_owned(), json!(job.name()))]);
+    let middle = |setting: &Setting, of: &dyn Fn(&super::Measured) -> f64| {
+        median(runs[setting].iter().map(of).collect())
+    };
+    let mut times = Vec::new();
+    let mut busiest_us = f64::INFINITY;
+    let mut at_most = "";
+    for (setting, measured) in runs {
+        let us = middle(setting, &|m| 1e6 * m.seconds / m.units);
+        let cpu_us = middle(setting, &|m| 1e6 * m.cpu_seconds / m.units);
+        let single_us = middle(setting, &|m| 1e6 * m.busiest_seconds / m.units);
+        if !setting.is_crowded() {
+            times.push((setting.cores, us));
+            // Where there are more cores, other threads take over more of what one has done.
+            if single_us < busiest_us {
+                busiest_us = single_us;
+                at_most = measured.last().map_or("", |m| &m.busiest);
+            }
+        }
+        let mut add = |name: &str, value: f64| {
+            result.insert(format!("{name}_{}", setting.name()), figure(value));
+        };
+        add("units_per_second", 1e6 / us);
+        add("cpu_us_per_unit", cpu_us);
+        add("busiest_thread_us_per_unit", single_us);
+        if measured.iter().any(|m| m.gas > 0.0) {
+            add(
+                "mgas_per_second",
+                middle(setting, &|m| m.gas / 1e6 / m.seconds),
+            );
+        }
+        let last = measured.last().cloned().unwrap_or_default();
+        let share = |parts: &std::collections::BTreeMap<String, f64>| -> Value {
+            let part = |(name, seconds): (&String, &f64)| {
+                (name.clone(), figure(1e6 * seconds / last.units))
+            };
+            Value::Object(parts.iter().map(part).collect())
+        };
+        result.insert(
+            format!("thread_us_per_unit_{}", setting.name()),
+            share(&last.threads),
+        );
+        result.insert(
+            format!("part_us_per_unit_{}", setting.name()),
+            share(&last.parts),
+        );
+    }
+    if job.is_parallel()
+        && let Some(fit) = Fit::of(&times)
+    {
+        result.insert("serial_us_per_unit".to_owned(), figure(fit.serial_us));
+        result.insert("parallel_us_per_unit".to_owned(), figure(fit.parallel_us));
+        for cores in PREDICTED {
+            // No job is faster than the thread that does the most of it.
+            let us = fit.predict(cores).max(busiest_us);
+            result.insert(format!("predicted_per_second_{cores}"), figure(1e6 / us));
+        }
+        result.insert("busiest_thread".to_owned(), json!(at_most));
+        result.insert("at_most_per_second".to_owned(), figure(1e6 / busiest_us));
+    }
+    let two = Setting::of(CROWDED_CORES);
+    if runs.contains_key(&two) {
+        let cpu = |m: &super::Measured| m.cpu_seconds / m.units;
+        for (threads, most) in CROWDED_MAX {
+            let crowd = Setting { threads, ..two };
+            if job.is_parallel() && runs.contains_key(&crowd) {
+                let ratio = middle(&crowd, &cpu) / middle(&two, &cpu);
+                result.insert(format!("crowded_cpu_ratio_{threads}"), figure(ratio));
+                report.targets.push(Target {
+                    name: format!(
+                        "processor time with {threads} threads on two cores: {}",
+                        job.name()
+                    ),
+                    value: ratio,
+                    unit: "x",
+                    target: format!("at most {most:.2}"),
+                    met: ratio <= most,
+                });
+            }
+        }
+    }
+    report.results.push(result);
+}
+
+/// Adds a table with a row for each job.
+pub(super) fn add_table(settings: &[Setting], report: &mut Report) {
+    let speeds = settings.iter().map(|setting| setting.name());
+    let mut heads: Vec<_> = speeds.map(|name| format!("{name}: k/s")).collect();
+    heads.extend(["cpu, us", "serial, us"].map(str::to_owned));
+    heads.extend(PREDICTED.map(|cores| format!("~{cores}: k/s")));
+    heads.push("at most".to_owned());
+    let mut rows = vec![("job, threads/cores".to_owned(), heads)];
+    let widest = settings.iter().rfind(|setting| !setting.is_crowded());
+    for result in &report.results {
+        let text = |name: &str, scale: f64| match result.get(name).and_then(Value::as_f64) {
+            Some(value) => format!("{:.1}", value * scale),
+            None => "-".to_owned(),
+        };
+        let mut row: Vec<_> = settings
+            .iter()
+            .map(|setting| text(&format!("units_per_second_{}", setting.name()), 1e-3))
+            .collect();
+        let widest = widest.map_or_else(String::new, |setting| setting.name());
+        row.push(text(&format!("cpu_us_per_unit_{widest}"), 1.0));
+        row.push(text("serial_us_per_unit", 1.0));
+        row.extend(PREDICTED.map(|cores| text(&format!("predicted_per_second_{cores}"), 1e-3)));
+        row.push(text("at_most_per_second", 1e-3));
+        let name = result["job"].as_str().unwrap_or_default().to_owned();
+        rows.push((name, row));
+    }
+    report.comparison = rows;
+}
