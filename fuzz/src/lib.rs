@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   fuzz_targets/page.rs   libFuzzer finds bytes     scripts/fuzz page 300, or cargo fuzz run page
-//!   ../crates/testkit/tests/fuzz_targets.rs          seeds and random changes of them, in ./test
+//!   ../crates/hostile/tests/fuzz_targets.rs          seeds and random changes of them, in ./test
 //!            \
 //!             run(name, bytes) -> memory -> page(bytes)
 //! ```

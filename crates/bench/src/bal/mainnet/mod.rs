@@ -20,7 +20,7 @@ mod batch;
 use super::plan::Plan;
 use crate::report::Report;
 use block::RealBlock;
-use cambium_testkit::{MainnetData, Pack};
+use cambium_conformance::{MainnetData, Pack};
 use revm::primitives::hardfork::SpecId;
 use std::error::Error;
 
