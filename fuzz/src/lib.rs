@@ -5,8 +5,8 @@
 //! format, or differ from a model that is too simple to be wrong.
 //!
 //! ```text
-//!   fuzz_targets/page.rs   libFuzzer finds bytes     scripts/fuzz page 300, or cargo fuzz run page
-//!   ../crates/testkit/tests/fuzz_targets.rs          seeds and random changes of them, in ./test
+//!   fuzz_targets/page.rs   libFuzzer finds bytes     scripts/fuzz page 300, or cargo-fuzz
+//!   ../crates/hostile/tests/fuzz_targets.rs          seeds and random changes of them, in ./test
 //!            \
 //!             run(name, bytes) -> memory -> page(bytes)
 //! ```

@@ -165,8 +165,8 @@ pub mod execution {
 /// States of old blocks, at any distance from the head.
 pub mod history {
     pub use cambium_history::{
-        CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
-        HistoryStats, WholeNodes, backup_with_history,
+        CatchUp, CheckedHistory, History, HistoryCopy, HistoryError, HistoryFollower,
+        HistoryOptions, HistoryStats, WholeNodes, backup_with_history,
     };
 }
 

@@ -6,7 +6,7 @@ use cambium::{
     BlockSource, Chain, ChainIndex, Db, Disk, FaultyDisk, History, HistoryOptions, IndexOptions,
     InitOptions, Options, StateError,
     db::{BackupParts, FileSizes, backup_with_parts},
-    history::{Follower, WholeNodes},
+    history::{HistoryFollower, WholeNodes},
     preimages::Preimages,
 };
 use serde_json::Value;
@@ -256,7 +256,7 @@ fn a_copy_that_ends_with_the_power_is_none_or_has_all_that_was_beside_the_databa
         Some(WholeNodes::default()),
         HistoryOptions::default(),
     );
-    let follower = Follower::start(history.unwrap(), chain.db().clone());
+    let follower = HistoryFollower::start(history.unwrap(), chain.db().clone());
     let blocks = BlockSource::open(fixture.chain()).unwrap();
     chain.import(blocks, &mut |_| {}).unwrap();
     follower.finish().unwrap();

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 ///
 /// An error of the disk is reported, and what failed is tried again after a while. If the history can't
 /// follow any more, that is reported, and the log keeps what it needs to go on when it is opened again.
-pub struct Follower(DerivedFollower<History>);
+pub struct HistoryFollower(DerivedFollower<History>);
 
-impl Follower {
+impl HistoryFollower {
     /// Starts to follow.
     pub fn start(history: History, db: Db) -> Self {
         Self(DerivedFollower::start(history, db))

@@ -78,7 +78,7 @@ mod backup;
 
 pub use backup::{HistoryCopy, HistoryPart, backup_with_history};
 pub use error::HistoryError;
-pub use follower::Follower;
+pub use follower::HistoryFollower;
 pub use history::{CatchUp, CheckedHistory, History, HistoryStats};
 pub use keeper::HistoryOptions;
 pub use node::WholeNodes;

@@ -4,7 +4,7 @@ use crate::{
     IndexError, IndexProgress, IndexedBlock, ReceiptsOf, StoredBody,
     counters::Counters,
     entry::{BLOCK_PLACE, Kind, hash_key},
-    grow::WhenFull,
+    extend::WhenFull,
     keeper::{IndexOptions, Keeper, LiveRun, open_runs},
     list::{DIR, RUN_LIST, RunList, data_name, file_of},
 };

@@ -9,7 +9,7 @@ use cambium_chain::{
     Block, Chain, ChainError, ChainSealer, FileError, FilePosition, Fork, ImportSummary, RawBlock,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
-use cambium_history::{Follower, History, HistoryOptions};
+use cambium_history::{History, HistoryFollower, HistoryOptions};
 use cambium_index::{ChainIndex, IndexFollower, IndexOptions};
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, FileSizes, Options, repair};
@@ -122,7 +122,7 @@ fn with_any_memory_all_blocks_are_imported() {
                 Some(Default::default()),
                 history_options,
             );
-            let history = Follower::start(history.unwrap(), chain.db().clone());
+            let history = HistoryFollower::start(history.unwrap(), chain.db().clone());
             let index_options = IndexOptions {
                 memory_bytes: memory / 16,
                 ..IndexOptions::default()

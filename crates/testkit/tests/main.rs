@@ -1,11 +1,10 @@
-//! Promises of the whole engine and the chain, against reference models and public fixtures. Suites that measure a
+//! Promises of the whole engine and the chain, against reference models. Suites that measure a
 //! process, or end one, stay programs of their own.
 
 mod interleaving;
 mod small_database;
 
 mod access_lists;
-mod blockchain_tests;
 mod chain_index;
 mod claimed_roots;
 mod client_proofs;
@@ -16,14 +15,11 @@ mod dependency_table;
 mod engine;
 mod entries;
 mod entry_engine;
-mod era1;
 mod every_operation;
 mod executors;
 mod facade;
 mod following;
-mod genesis_roots;
 mod history;
-mod hostile_directories;
 mod imports;
 mod index;
 mod inserted_blocks;
@@ -42,8 +38,6 @@ mod promises_repairs;
 mod racing_readers;
 mod read_ahead;
 mod readers;
-mod real_chains;
 mod rebuild;
 mod revm_changes;
-mod witnesses;
 mod workloads;

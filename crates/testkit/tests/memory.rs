@@ -1,21 +1,20 @@
 //! Memory of whole passes over a database: allocations are counted, in a process of their own.
 
-#![expect(unsafe_code, reason = "an allocator can't be written without")]
-
-mod counting_allocator;
-
 use alloy_primitives::{Bytes, U256, keccak256};
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Loader, Options, StateError, StdDisk};
 use cambium_testkit::{
+    CountingAllocator, most_during,
     plain::{account, first_block, path},
     say,
 };
-use counting_allocator::most_during;
 use std::{
     ops::ControlFlow,
     sync::{Arc, Mutex},
 };
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// All that is allocated is counted: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());

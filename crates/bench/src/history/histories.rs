@@ -6,7 +6,7 @@ use super::{
     states::{Found, OldStates},
 };
 use alloy_primitives::B256;
-use cambium_history::{Follower, History, HistoryOptions, StateAt};
+use cambium_history::{History, HistoryFollower, HistoryOptions, StateAt};
 use cambium_primitives::Path as AccountPath;
 use cambium_state::{Db, Options, StdDisk};
 use cambium_trie::{Lookup, ProofTargets};
@@ -22,7 +22,7 @@ pub(super) struct Histories {
     history: History,
     has_nodes: bool,
     /// Follows the blocks that are imported, if there are any.
-    _follower: Option<Follower>,
+    _follower: Option<HistoryFollower>,
     /// Keeps the state that all views share.
     _view: StateAt,
 }
@@ -46,7 +46,7 @@ impl Histories {
             false => History::open_read_only(disk, &db, options)?,
             true => History::open(disk, &db, options)?,
         };
-        let follower = to_import.then(|| Follower::start(history.clone(), db.clone()));
+        let follower = to_import.then(|| HistoryFollower::start(history.clone(), db.clone()));
         let view = history.state_at(&db, 0)?;
         if has_nodes {
             view.extract(&ProofTargets::new(vec![(path(0), vec![])]))?;

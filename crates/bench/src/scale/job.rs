@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use cambium_chain::{BlockExecutor, Chain, ExecutorKind, Fork};
-use cambium_testkit::{MainnetData, Pack};
+use cambium_conformance::{MainnetData, Pack};
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use serde::{Deserialize, Serialize};
 use std::{

@@ -12,7 +12,7 @@ use super::{
 };
 use cambium::{
     BlockId, Db, History, HistoryError, HistoryOptions,
-    history::{Follower, HistoryStats, WholeNodes},
+    history::{HistoryFollower, HistoryStats, WholeNodes},
 };
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ pub(crate) fn follow(
     args: &DbArgs,
     db: &Db,
     out: &Output,
-) -> Result<Followed<Follower>, Failure> {
+) -> Result<Followed<HistoryFollower>, Failure> {
     if mode == Some(HistoryMode::None) {
         return Ok(Followed::None);
     }
@@ -90,7 +90,7 @@ pub(crate) fn follow(
         (Err(error), _) => Err(error),
     };
     match opened {
-        Ok(history) => Ok(Followed::By(Follower::start(history, db.clone()))),
+        Ok(history) => Ok(Followed::By(HistoryFollower::start(history, db.clone()))),
         Err(error) if mode.is_none() => Ok(Followed::refused("history", &error, db, out)),
         Err(error) => Err(error.into()),
     }

@@ -15,7 +15,7 @@ use cambium::{
     BlockId, BlockSource, Chain, ChainError, Db, StateError,
     chain::{FileError, ImportProgress, ImportSummary, RawBlock},
     execution::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN},
-    history::Follower,
+    history::HistoryFollower,
     index::IndexFollower,
 };
 use indicatif::ProgressBar;
@@ -54,7 +54,7 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let files = in_directories(&args.files, out)?;
     let imported = import_files(&chain, &files, lists, &stop, out);
     // The blocks before a failure are committed, and belong to the history as well.
-    let history_error = history_follower.finish("history", Follower::finish, out);
+    let history_error = history_follower.finish("history", HistoryFollower::finish, out);
     let index_error = index_follower.finish("index", IndexFollower::finish, out);
     let preimages_error = preimages::finish(&chain, out);
     let summary = imported?;

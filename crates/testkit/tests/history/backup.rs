@@ -2,7 +2,7 @@
 
 use super::world::*;
 use cambium_history::{
-    Follower, HistoryCopy, HistoryError, HistoryOptions, WholeNodes, backup_with_history,
+    HistoryCopy, HistoryError, HistoryFollower, HistoryOptions, WholeNodes, backup_with_history,
 };
 use cambium_state::{BackupReport, Db, Disk, FaultyDisk, Options, StateError, StoreError, repair};
 use cambium_testkit::{
@@ -53,7 +53,7 @@ fn check_copy(of: &World, to: &FaultyDisk, options: Options, (report, copy): Cop
     assert_eq!(stats.files + stats.waiting_files, copy.sizes.copied_files);
     assert!(copy.upto.number <= report.head.number);
     compare_some(&world);
-    let follower = Follower::start(world.history.clone(), world.db.clone());
+    let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
     for at in 0..12 {
         world.block();
         if at % 4 == 3 {
@@ -91,7 +91,7 @@ fn a_copy_has_the_history_as_far_as_the_copied_chain_goes() {
         };
         let world = World::of(400 + seed, few, nodes, LITTLE);
         let mut world = world.remade(0, nodes, kept);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         let (disk, is_over) = (world.disk.clone(), AtomicBool::new(false));
         let made = thread::scope(|scope| {
             let copying = scope.spawn(|| {

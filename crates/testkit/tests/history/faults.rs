@@ -1,6 +1,6 @@
 //! Faults in the files of the history and in the chain.
 
-use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
+use cambium_history::{History, HistoryError, HistoryFollower, HistoryOptions, WholeNodes};
 use cambium_state::{Disk, Fault, FaultyDisk, FileSizes, Options};
 use cambium_testkit::{
     TINY_FILES,
@@ -209,9 +209,10 @@ fn the_log_is_kept_for_a_follower_and_no_longer() {
             }
             world.db.stats().unwrap().kept_from
         };
-        let follower = follows.then(|| Follower::start(world.history.clone(), world.db.clone()));
+        let follower =
+            follows.then(|| HistoryFollower::start(world.history.clone(), world.db.clone()));
         let during = blocks(&mut world);
-        drop(follower.map(Follower::finish).transpose().unwrap());
+        drop(follower.map(HistoryFollower::finish).transpose().unwrap());
         (during, blocks(&mut world))
     };
     let (without, later) = kept_from(false);
@@ -229,7 +230,7 @@ fn a_follower_that_could_not_finish_leaves_the_log_that_its_history_needs() {
     };
     for is_dropped in [false, true] {
         let mut world = World::of(23, few, None, HistoryOptions::default());
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         (0..30).for_each(|_| world.block());
         world.disk.inject(Fault::FailedWrite, "history/", 10_000);
         match is_dropped {
@@ -245,7 +246,7 @@ fn a_follower_that_could_not_finish_leaves_the_log_that_its_history_needs() {
         // Another one takes it over, and gives the log back when it is done.
         drop(world.history);
         world.history = open_history(&world.disk, &world.db);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         follower.finish().unwrap();
         assert_eq!(world.history.durable(), world.db.head(), "{is_dropped}");
         (0..430)
@@ -268,7 +269,7 @@ fn one_failed_write_does_not_end_a_follower() {
     };
     for nodes in [None, Some(WholeNodes::default())] {
         let mut world = World::of(21, few, nodes, LITTLE);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         let (mut at, mut hits) = (0, 0);
         while at < 600 || (hits < 3 && at < 6_000) {
             at += 1;

@@ -1,7 +1,7 @@
 //! A history grows above and below, is merged and pruned, and is read, all at once.
 
 use super::world::*;
-use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
+use cambium_history::{History, HistoryError, HistoryFollower, HistoryOptions, WholeNodes};
 use cambium_primitives::BlockNumber;
 use cambium_state::{Db, StateError};
 use cambium_testkit::{Random, plain::path};
@@ -121,7 +121,7 @@ fn a_history_that_is_pruned_while_it_grows_downwards_has_no_gap() {
             ..LITTLE
         };
         let mut world = World::from_block(nodes, 140, options);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         let (history, db) = (world.history.clone(), world.db.clone());
         let down = thread::spawn(move || history.extend_down(&db, 0, &mut slowly(4)));
         let mut blocks = 0;
@@ -231,7 +231,7 @@ fn readers_beside_a_follower_that_prunes_see_what_was() {
             ..LITTLE
         };
         let mut world = World::with(nodes, 300 + seed).remade(0, nodes, options);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         let models = Mutex::new(world.models.clone());
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -297,8 +297,8 @@ fn the_log_is_kept_until_the_last_follower_has_finished() {
         ..options()
     };
     let mut world = World::of(21, few, None, HistoryOptions::default());
-    let one = Follower::start(world.history.clone(), world.db.clone());
-    let other = Follower::start(world.history.clone(), world.db.clone());
+    let one = HistoryFollower::start(world.history.clone(), world.db.clone());
+    let other = HistoryFollower::start(world.history.clone(), world.db.clone());
     (0..300).for_each(|_| world.block());
     drop(other);
     let commit_some = |world: &mut World| {

@@ -1,7 +1,7 @@
 //! An archive that is far behind the head, and is interrupted on its way there again and again.
 
 use super::world::*;
-use cambium_history::{Follower, WholeNodes};
+use cambium_history::{HistoryFollower, WholeNodes};
 use cambium_state::Disk;
 use cambium_testkit::say;
 use std::{thread, time::Duration};
@@ -149,7 +149,7 @@ fn the_head_moves_between_interruptions() {
 fn followers_that_come_and_go_get_there() {
     let mut world = World::far_behind(530, 200);
     for round in 0..12 {
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         for _ in 0..10 {
             world.block();
             thread::sleep(Duration::from_millis(1));
@@ -160,7 +160,7 @@ fn followers_that_come_and_go_get_there() {
         }
         drop(follower);
     }
-    let follower = Follower::start(world.history.clone(), world.db.clone());
+    let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
     follower.finish().unwrap();
     assert!(world.is_there());
     world.compare_with_another(true);

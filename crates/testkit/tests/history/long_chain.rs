@@ -1,7 +1,7 @@
 //! A long chain, with reorganizations, that a follower follows; and the same made afterwards.
 
 use super::world::*;
-use cambium_history::{Follower, HistoryOptions, WholeNodes};
+use cambium_history::{HistoryFollower, HistoryOptions, WholeNodes};
 use cambium_testkit::{is_long, say};
 use std::num::NonZeroU32;
 
@@ -35,7 +35,7 @@ fn a_long_chain_is_as_it_was_at_any_block() {
     };
     let mut world = World::with(nodes, 71).remade(0, nodes, options);
     world.crowd();
-    let follower = Follower::start(world.history.clone(), world.db.clone());
+    let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
     let mut unwound = 0;
     while world.db.head().number < blocks {
         let before = world.db.head();

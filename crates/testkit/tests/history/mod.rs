@@ -10,7 +10,6 @@ mod limits;
 mod long_chain;
 mod odd_paths;
 mod promises;
-mod public_chains;
 mod ranges;
 mod states;
 mod world;

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use alloy_primitives::{B256, U256};
-use cambium_history::{Follower, HistoryOptions, WholeNodes};
+use cambium_history::{HistoryFollower, HistoryOptions, WholeNodes};
 use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
 use cambium_testkit::{
     plain::{self, account, path},
@@ -133,7 +133,7 @@ fn tries_of_odd_shapes_are_as_they_were() {
         let (accounts, slots) = [(3, 8), (8, 16), (24, 40), (1, 60)][seed as usize / 3 % 4];
         let size = Size { accounts, slots };
         let mut world = World::with(nodes, seed).remade(0, nodes, options);
-        let mut follower: Option<Follower> = None;
+        let mut follower: Option<HistoryFollower> = None;
         for _ in 0..160 {
             match world.random.below(40) {
                 0 | 1 => world.db.flush(seed as usize % 4).unwrap(),
@@ -155,7 +155,7 @@ fn tries_of_odd_shapes_are_as_they_were() {
                     Some(follower) => drop(follower.finish().unwrap()),
                     None => {
                         let (history, db) = (world.history.clone(), world.db.clone());
-                        follower = Some(Follower::start(history, db));
+                        follower = Some(HistoryFollower::start(history, db));
                     }
                 },
                 8 if follower.is_none() => {

@@ -2,7 +2,8 @@
 
 use super::world::*;
 use cambium_history::{
-    Follower, History, HistoryError, HistoryOptions, StateAt, WholeNodes, backup_with_history,
+    History, HistoryError, HistoryFollower, HistoryOptions, StateAt, WholeNodes,
+    backup_with_history,
 };
 use cambium_state::{Db, Disk, Fault, FaultyDisk, FileSizes, Options, StateError, StoreError};
 use cambium_testkit::{
@@ -177,7 +178,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 fn the_log_keeps_what_a_stopped_history_needs_though_its_newest_block_leaves_the_chain() {
     for nodes in KINDS {
         let mut world = World::of(630, few(100), nodes, LITTLE);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         for at in 0..160 {
             world.block();
             if at % 4 == 0 {

@@ -1,6 +1,6 @@
 //! Any state is as it was.
 
-use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
+use cambium_history::{History, HistoryError, HistoryFollower, HistoryOptions, WholeNodes};
 use cambium_state::Disk;
 use cambium_testkit::{plain::path, say};
 use std::{num::NonZeroU64, sync::Arc};
@@ -256,7 +256,7 @@ fn a_reader_beside_the_writer_sees_the_same() {
 fn a_thread_follows_the_chain_and_keeps_the_log_for_itself() {
     for nodes in [None, Some(WholeNodes::default())] {
         let mut world = World::with(nodes, 14);
-        let follower = Follower::start(world.history.clone(), world.db.clone());
+        let follower = HistoryFollower::start(world.history.clone(), world.db.clone());
         for at in 0..400 {
             world.block();
             if at % 50 == 49 {

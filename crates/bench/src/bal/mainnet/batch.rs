@@ -7,8 +7,8 @@ use crate::{
     report::{Report, median},
 };
 use cambium_chain::{BlockExecutor, ExecutorKind};
+use cambium_conformance::BridgedBatch;
 use cambium_evm::{BatchBlock, ExecutionCounts, Outcome, execute_batch};
-use cambium_testkit::BridgedBatch;
 use serde_json::{Map, json};
 use std::{
     collections::BTreeMap,

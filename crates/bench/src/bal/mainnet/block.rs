@@ -3,12 +3,13 @@
 use crate::bal::block::{Executed, Given};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_chain::{BlockExecutor, ExecutorKind, TimedReads, verify_outcome};
+use cambium_conformance::SparseBlock;
 use cambium_evm::{
     BlockInput, ExecutionCounts, Executor, Hooks, ManyRead, Outcome, Sequential, StateRead,
 };
 use cambium_primitives::BlockId;
 use cambium_state::{BlockMeta, Db, Loader, Options, StateError, StdDisk, View};
-use cambium_testkit::{Model, SparseBlock};
+use cambium_testkit::Model;
 use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state::AccountInfo};
 use std::{collections::BTreeMap, error::Error, path::Path, sync::Arc, time::Instant};
 use tempfile::TempDir;

@@ -21,8 +21,8 @@ use super::plan::Plan;
 use crate::report::Report;
 use block::RealBlock;
 use cambium_chain::BlockExecutor;
+use cambium_conformance::{MainnetData, Pack};
 use cambium_evm::ExecutionCounts;
-use cambium_testkit::{MainnetData, Pack};
 use revm::primitives::hardfork::SpecId;
 use std::{error::Error, num::NonZeroUsize, path::Path};
 
