@@ -46,8 +46,8 @@ pub(super) struct Measured {
     /// Processor time of the thread that used the most, and its name.
     pub(super) busiest_seconds: f64,
     pub(super) busiest: String,
-    /// Processor time by name of threads.
-    pub(super) threads: BTreeMap<String, f64>,
+    /// Processor time by name of threads: of all, and of the one that used the most.
+    pub(super) threads: BTreeMap<String, (f64, f64)>,
     /// Seconds of parts that the job itself measures. Parts may overlap.
     pub(super) parts: BTreeMap<String, f64>,
 }

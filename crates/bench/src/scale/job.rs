@@ -170,18 +170,18 @@ impl Job {
         match self {
             Self::Import(case, way) => {
                 format!(
-                    "import {}, {}",
+                    "import {}: {}",
                     case.name(),
                     format!("{way:?}").to_lowercase()
                 )
             }
-            Self::Execute(Blocks::MainnetBatch, _) => "execute mainnet, at once".to_owned(),
+            Self::Execute(Blocks::MainnetBatch, _) => "execute mainnet: at once".to_owned(),
             Self::Execute(blocks, kind) => {
                 let blocks = match blocks {
                     Blocks::Mega(case) => format!("mega-block of {}", case.name()),
                     Blocks::Mainnet | Blocks::MainnetBatch => "mainnet".to_owned(),
                 };
-                format!("execute {blocks}, {}", format!("{kind:?}").to_lowercase())
+                format!("execute {blocks}: {}", format!("{kind:?}").to_lowercase())
             }
             Self::State => "batches of accounts".to_owned(),
             Self::Kv => "batches of entries".to_owned(),

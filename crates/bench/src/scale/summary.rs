@@ -48,20 +48,24 @@ pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
             );
         }
         let last = measured.last().cloned().unwrap_or_default();
-        let share = |parts: &std::collections::BTreeMap<String, f64>| -> Value {
-            let part = |(name, seconds): (&String, &f64)| {
+        let share = |parts: &mut dyn Iterator<Item = (&String, f64)>| -> Value {
+            let part = |(name, seconds): (&String, f64)| {
                 (name.clone(), figure(1e6 * seconds / last.units))
             };
-            Value::Object(parts.iter().map(part).collect())
+            Value::Object(parts.map(part).collect())
         };
-        result.insert(
-            format!("thread_us_per_unit_{}", setting.name()),
-            share(&last.threads),
-        );
-        result.insert(
-            format!("part_us_per_unit_{}", setting.name()),
-            share(&last.parts),
-        );
+        let threads = last.threads.iter();
+        let mut all = threads.clone().map(|(name, (all, _))| (name, *all));
+        let mut most = threads.map(|(name, (_, most))| (name, *most));
+        let mut parts = last.parts.iter().map(|(name, seconds)| (name, *seconds));
+        let lists = [
+            ("threads_us_per_unit", share(&mut all)),
+            ("longest_thread_us_per_unit", share(&mut most)),
+            ("parts_us_per_unit", share(&mut parts)),
+        ];
+        for (name, list) in lists {
+            result.insert(format!("{name}_{}", setting.name()), list);
+        }
     }
     if job.is_parallel()
         && let Some(fit) = Fit::of(&times)
