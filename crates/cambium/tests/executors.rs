@@ -41,7 +41,7 @@ fn the_report_says_which_executor_ran_and_why() {
         (
             false,
             &["--threads", "4"],
-            "optimistic: no access lists, 4 threads",
+            "optimistic: no access lists, 4 threads; or sequential, whichever was faster",
         ),
         (true, &["--executor", "sequential"], "sequential: as told"),
         (

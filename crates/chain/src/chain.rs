@@ -8,7 +8,7 @@ use crate::{
 };
 use alloy_consensus::{Header, proofs::calculate_ommers_root};
 use alloy_primitives::{B256, Bytes, U256};
-use cambium_evm::BlockExecutor;
+use cambium_evm::{BlockExecutor, MeasuredChoice};
 use cambium_index::{ChainIndex, IndexError};
 use cambium_preimages::Preimages;
 use cambium_primitives::{BlockId, BlockNumber};
@@ -42,6 +42,7 @@ pub struct Chain {
     db: Db,
     spec: ChainSpec,
     executor: BlockExecutor,
+    choice: MeasuredChoice,
     applying: bool,
     batch: usize,
     read_ahead: usize,
@@ -60,6 +61,7 @@ impl Chain {
             db,
             spec,
             executor: BlockExecutor::default(),
+            choice: MeasuredChoice::default(),
             applying: false,
             batch: 1,
             read_ahead: READ_AHEAD_DEFAULT,
@@ -227,6 +229,11 @@ impl Chain {
     /// The executor of imported blocks.
     pub const fn executor(&self) -> &BlockExecutor {
         &self.executor
+    }
+
+    /// The choice between executors for blocks without access lists, if the executor is `auto`.
+    pub(crate) const fn choice(&self) -> &MeasuredChoice {
+        &self.choice
     }
 
     /// The fork rules.

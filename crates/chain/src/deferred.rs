@@ -145,7 +145,7 @@ impl Chain {
                     counts: Some(&mut counts),
                     ..Hooks::default()
                 };
-                let executed = self.executor().execute(&input, &reads, hooks);
+                let executed = self.execute_by_choice(&input, &reads, hooks);
                 executed.map_err(|error| execution_error(id, error))?
             }
         };

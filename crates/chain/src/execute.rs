@@ -9,7 +9,10 @@ use crate::{
     validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
 use alloy_primitives::{Address, B256, Bytes};
-use cambium_evm::{BlockInput, ExecutionCounts, Executor, Hooks, Outcome, listed_changes};
+use cambium_evm::{
+    BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
+    Outcome, StateRead, listed_changes,
+};
 use cambium_primitives::{AccessList, BlockId, Changes};
 use cambium_state::{Sealed, Session, Staged, StateError, View};
 use revm::primitives::hardfork::SpecId;
@@ -391,7 +394,7 @@ impl Chain {
             counts: Some(&mut counts),
             ..Hooks::default()
         };
-        let outcome = self.executor().execute(&input, &reads, hooks);
+        let outcome = self.execute_by_choice(&input, &reads, hooks);
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let verified = verify_outcome(header, &outcome, given);
         let _ = verified.map_err(|error| invalid(error.into()))?;
@@ -433,6 +436,27 @@ impl Chain {
                 ..Timings::default()
             },
         })
+    }
+
+    /// Executes a block. If the executor is `auto` and could run it speculatively, it does so if that
+    /// was faster on the blocks before.
+    fn execute_by_choice<S: StateRead + Sync>(
+        &self,
+        input: &BlockInput<'_>,
+        state: S,
+        hooks: Hooks<'_, S::Error>,
+    ) -> Result<Outcome, ExecutionError<S::Error>> {
+        let executor = self.executor();
+        let is_open = executor.kind == ExecutorKind::Auto
+            && executor.kind_for(input) == ExecutorKind::Optimistic;
+        if !is_open {
+            return executor.execute(input, state, hooks);
+        }
+        let kind = self.choice().next();
+        let start = Instant::now();
+        let outcome = BlockExecutor { kind, ..*executor }.execute(input, state, hooks)?;
+        self.choice().add(kind, outcome.gas_used, start.elapsed());
+        Ok(outcome)
     }
 
     /// Applies the changes of a block's access list, if lists are to be applied and the changes

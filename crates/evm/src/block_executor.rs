@@ -43,7 +43,9 @@ impl ExecutorKind {
     /// The kind to execute a block with on `threads` threads. [`ExecutorKind::Auto`] becomes
     /// [`Parallel`](Self::Parallel) for a block that comes with an access list; without one
     /// [`Optimistic`](Self::Optimistic) from [`OPTIMISTIC_THREADS_MIN`] threads on, and
-    /// [`Sequential`](Self::Sequential) on fewer. Any other kind is kept.
+    /// [`Sequential`](Self::Sequential) on fewer. Any other kind is kept. Where `Optimistic` is the
+    /// answer, a caller with several blocks leaves the choice to a
+    /// [`MeasuredChoice`](crate::MeasuredChoice).
     #[must_use]
     pub const fn for_block(self, has_list: bool, threads: usize) -> Self {
         match self {
@@ -102,6 +104,22 @@ impl Default for BlockExecutor {
     }
 }
 
+impl BlockExecutor {
+    /// The kind that executes a block: [`Self::kind`] as [`ExecutorKind::for_block`] resolves it, or
+    /// [`ExecutorKind::Sequential`] if nothing in the block is worth executing in parallel.
+    pub fn kind_for(&self, input: &BlockInput<'_>) -> ExecutorKind {
+        let limits = gas_limits(input);
+        let has_list = input.access_list.is_some();
+        match self.kind.for_block(has_list, self.threads.get()) {
+            _ if limits < self.gas_min => ExecutorKind::Sequential,
+            ExecutorKind::Optimistic if self.gas_min > 0 && is_one_senders(input, limits) => {
+                ExecutorKind::Sequential
+            }
+            kind => kind,
+        }
+    }
+}
+
 impl Executor for BlockExecutor {
     fn execute<DB: StateRead + Sync>(
         &self,
@@ -110,23 +128,16 @@ impl Executor for BlockExecutor {
         hooks: Hooks<'_, DB::Error>,
     ) -> Result<Outcome, ExecutionError<DB::Error>> {
         let threads = self.threads;
-        let limits = gas_limits(input);
-        let has_list = input.access_list.is_some();
-        let reads = match self.kind.for_block(has_list, threads.get()) {
-            _ if limits < self.gas_min => None,
-            ExecutorKind::Auto | ExecutorKind::Sequential => None,
-            ExecutorKind::Full => Some(ListReads::Values),
-            ExecutorKind::Batched => Some(ListReads::Keys),
-            ExecutorKind::Parallel => Some(ListReads::Changes),
-            ExecutorKind::Optimistic if self.gas_min > 0 && is_one_senders(input, limits) => None,
-            ExecutorKind::Optimistic => {
-                return Optimistic { threads }.execute(input, db, hooks);
+        let reads = match self.kind_for(input) {
+            ExecutorKind::Auto | ExecutorKind::Sequential => {
+                return Sequential.execute(input, db, hooks);
             }
+            ExecutorKind::Optimistic => return Optimistic { threads }.execute(input, db, hooks),
+            ExecutorKind::Full => ListReads::Values,
+            ExecutorKind::Batched => ListReads::Keys,
+            ExecutorKind::Parallel => ListReads::Changes,
         };
-        match reads {
-            None => Sequential.execute(input, db, hooks),
-            Some(reads) => Listed { reads, threads }.execute(input, db, hooks),
-        }
+        Listed { reads, threads }.execute(input, db, hooks)
     }
 }
 

@@ -74,22 +74,6 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         self.accounts.get(address, || self.read_account(address))
     }
 
-    /// An account, from the cache or from the state. It is not added to the cache.
-    pub(crate) fn account_once(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
-        match self.accounts.known(&address) {
-            Some(account) => Ok(account),
-            None => self.db.basic_ref(address),
-        }
-    }
-
-    /// A slot, from the cache or from the state. It is not added to the cache.
-    pub(crate) fn slot_once(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
-        match self.slots.known(&(address, slot)) {
-            Some(value) => Ok(value),
-            None => self.db.storage_ref(address, slot),
-        }
-    }
-
     /// Reads an account without caching it. Notes whether it is empty.
     pub(crate) fn read_account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
         let account = self.db.basic_ref(address)?;

@@ -1,12 +1,14 @@
-//! revm's EVM with two changes.
+//! revm's EVM with three changes.
 //!
 //! - Creating a contract at an account that has storage fails (EIP-7610). revm checks for code and
 //!   a nonce only, so during such a creation it sees a nonce of one.
+//! - The database learns which accounts send value in calls and creations ([`crate::effects`]).
 //! - In Amsterdam the gas of frames is settled as the fixture release does ([`crate::amsterdam`]).
 
 use crate::{
     StateRead, amsterdam,
     context::{Evm, EvmContext},
+    effects::ObserveBalance,
     overlay::Overlay,
 };
 use alloy_primitives::Address;
@@ -44,6 +46,19 @@ impl<DB: StateRead> BlockEvm<DB> {
         };
         let address = inputs.created_address(caller.info.nonce);
         Ok(self.overlay().has_bare_storage(address)?.then_some(address))
+    }
+
+    /// Notes that a frame depends on its caller's balance, if it sends value. That of the first
+    /// frame was checked before.
+    fn observe_value(&mut self, frame: &FrameInit) {
+        let (caller, sends_value) = match &frame.frame_input {
+            FrameInput::Call(inputs) => (inputs.caller, inputs.transfers_value()),
+            FrameInput::Create(inputs) => (inputs.caller(), !inputs.value().is_zero()),
+            FrameInput::Empty => return,
+        };
+        if frame.depth > 0 && sends_value {
+            self.overlay().observe_balance(caller);
+        }
     }
 
     /// Makes the EVM see a nonce of one for an account, or undoes that.
@@ -89,6 +104,7 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
         frame: FrameInit,
     ) -> Result<FrameInitResult<'_, Frame>, ContextDbError<Self::Context>> {
         self.0.ctx.chain.begin(frame.depth);
+        self.observe_value(&frame);
         let Some(address) = self.storage_in_the_way(&frame)? else {
             return self.0.frame_init(frame);
         };

@@ -1,8 +1,9 @@
 //! Conversion of blocks, transactions and rules to revm's environment.
 
 use crate::{
-    BlockInput, Rules, Transaction, amsterdam, constantinople,
+    BlockInput, Rules, Transaction, amsterdam, balances, constantinople,
     context::{Evm, EvmContext},
+    effects::ObserveBalance,
 };
 use alloy_consensus::{Header, Transaction as _, Typed2718};
 use alloy_primitives::{Address, U256};
@@ -16,7 +17,7 @@ use revm::{
 };
 
 /// Builds an EVM for the transactions of one block.
-pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
+pub(crate) fn evm<DB: Database + ObserveBalance>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
     let rules = &input.rules;
     let cfg = config_env(rules, input.header.gas_limit);
     let block = block_env(input.header, rules);
@@ -24,6 +25,7 @@ pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
         .with_cfg(cfg)
         .with_block(block);
     let mut evm = context.build_mainnet();
+    balances::install(&mut evm.instruction);
     if rules.eip1283 {
         evm.instruction
             .insert_instruction(SSTORE, Instruction::new(constantinople::sstore), 0);

@@ -15,12 +15,14 @@ mod senders;
 mod recorder;
 mod cache;
 mod access_list;
+mod effects;
 mod overlay;
 mod block_state;
 mod dao;
 mod constantinople;
 mod state_gas;
 mod context;
+mod balances;
 mod amsterdam;
 mod env;
 mod create;
@@ -35,11 +37,13 @@ mod listed;
 mod optimistic;
 mod batch;
 mod block_executor;
+mod auto;
 
 pub use access_list::{AccessListSizes, listed_changes};
 pub use account::{account, account_info};
 pub use ahead::{AheadState, KnownKeys, Scouts, may_run_code};
 pub use amsterdam::new_slot_gas;
+pub use auto::MeasuredChoice;
 pub use batch::{BatchBlock, execute_batch};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,

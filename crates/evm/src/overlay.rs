@@ -9,6 +9,10 @@ use crate::{
     Rules, StateRead,
     access_list::{Left, StepAccesses, StepRecorder},
     account::account,
+    effects::{
+        AccountRead, AccountWrite, Needs, ObserveBalance, Reads, Sender, SlotWrite, Writes,
+        difference,
+    },
 };
 use alloy_primitives::{
     Address, B256, Bytes, U256, keccak256,
@@ -61,25 +65,14 @@ impl OverlayMode {
     }
 }
 
-/// Values that were read from the state below an overlay.
-pub(crate) struct Reads {
-    accounts: Vec<AccountRead>,
-    /// The slots of all accounts, in the order of the accounts.
-    slots: Vec<(U256, U256)>,
-}
-
-struct AccountRead {
-    address: Address,
-    account: Option<AccountInfo>,
-    slot_count: usize,
-}
-
 /// An account that the block has touched.
 struct Entry {
     before: Option<AccountInfo>,
     now: Option<AccountInfo>,
     /// Whether the block deleted the storage that the account had before.
     wiped: bool,
+    /// Whether a transaction depends on the account's balance, see [`ObserveBalance`].
+    observed: bool,
     slots: U256Map<Slot>,
 }
 
@@ -332,69 +325,68 @@ impl<DB: StateRead> Overlay<DB> {
         Ok(accesses)
     }
 
-    /// Applies the writes of a transaction whose accesses are recorded elsewhere.
-    pub(crate) fn commit_unrecorded(&mut self, state: EvmState) -> Result<(), DB::Error> {
-        let recorder = self.recorder.take();
-        let committed = self.commit(state);
-        self.recorder = recorder;
-        committed
-    }
-
-    /// Takes all reads from the state below: everything that a transaction depends on, if nothing
-    /// was applied. The overlay is empty afterwards.
-    pub(crate) fn take_reads(&mut self) -> Reads {
+    /// Returns the reads and writes of a transaction that ran on this overlay and is not applied.
+    /// The overlay is empty afterwards.
+    pub(crate) fn take_effects(&mut self, state: EvmState, sender: Sender) -> (Reads, Writes) {
+        let mut writes = Writes::default();
+        let mut exact = Vec::new();
+        for (address, touched) in state {
+            let Some(entry) = self.accounts.get(&address).filter(|_| touched.is_touched()) else {
+                continue;
+            };
+            let is_sender = address == sender.address;
+            if !entry.add_writes(address, touched, is_sender, &mut writes) {
+                exact.push(address);
+            }
+        }
         let mut slots = Vec::new();
         let accounts = self.accounts.drain().map(|(address, entry)| {
             let read = entry.slots.iter();
             slots.extend(read.map(|(slot, value)| (*slot, value.before)));
+            let needs = match entry.observed || exact.contains(&address) {
+                true => Needs::Equal,
+                false if address == sender.address => Needs::Balance(sender.balance),
+                false => Needs::Balance(U256::ZERO),
+            };
             AccountRead {
                 address,
-                account: entry.before,
+                found: entry.before.as_ref().map(account),
+                is_guess: sender.is_guess && address == sender.address,
+                needs,
                 slot_count: entry.slots.len(),
             }
         });
         let accounts = accounts.collect();
-        Reads { accounts, slots }
+        (Reads { accounts, slots }, writes)
     }
 
-    /// Whether all `reads` return the same values here. `below`: whether they are known to come
-    /// from the state below, which then need not be read again.
-    pub(crate) fn agrees_with(&mut self, reads: &Reads, below: bool) -> Result<bool, DB::Error> {
-        let mut slots = reads.slots.as_slice();
-        for read in &reads.accounts {
-            let of_account;
-            (of_account, slots) = slots.split_at(read.slot_count);
-            let entry = match self.accounts.entry(read.address) {
-                MapEntry::Occupied(entry) => entry.into_mut(),
-                MapEntry::Vacant(entry) if below => {
-                    entry.insert(Entry::found(read.account.clone()));
-                    // Nothing in this block has touched the account or its slots.
-                    continue;
+    /// Takes all writes that were applied to the overlay, which is empty afterwards.
+    pub(crate) fn take_writes(&mut self) -> Writes {
+        let mut writes = Writes::default();
+        for (address, entry) in self.accounts.drain() {
+            for (slot, value) in &entry.slots {
+                if value.now != value.before {
+                    writes.slots.push(SlotWrite {
+                        address,
+                        slot: *slot,
+                        before: value.before,
+                        now: value.now,
+                        created: entry.wiped,
+                    });
                 }
-                MapEntry::Vacant(entry) => {
-                    let info = self.db.basic_ref(read.address)?;
-                    entry.insert(Entry::found(info))
-                }
-            };
-            if entry.now != read.account {
-                return Ok(false);
             }
-            for (slot, value) in of_account {
-                let now = match entry.known(*slot) {
-                    Some(now) => now,
-                    None if below => continue,
-                    None => {
-                        let found = self.db.storage_ref(read.address, *slot)?;
-                        entry.slots.insert(*slot, Slot::found(found));
-                        found
-                    }
+            let before = entry.before.as_ref().map(account);
+            if entry.wiped || entry.now.as_ref().map(account) != before {
+                let write = AccountWrite::Set {
+                    before,
+                    now: entry.now,
+                    wiped: entry.wiped,
                 };
-                if now != *value {
-                    return Ok(false);
-                }
+                writes.accounts.push((address, write));
             }
         }
-        Ok(true)
+        writes.codes.extend(self.codes.drain());
+        writes
     }
 
     /// The difference to the parent's state, and the codes of created contracts, by hash.
@@ -422,8 +414,78 @@ impl Entry {
             before: account.clone(),
             now: account,
             wiped: false,
+            observed: false,
             slots: U256Map::default(),
         }
+    }
+
+    /// Adds the writes of a transaction that touched this account, which it read as `self`. Returns
+    /// whether they are additions.
+    fn add_writes(
+        &self,
+        address: Address,
+        touched: TouchedAccount,
+        is_sender: bool,
+        writes: &mut Writes,
+    ) -> bool {
+        let before = self.now.as_ref().map(account);
+        if is_gone(&touched) {
+            if before.is_none() {
+                return true;
+            }
+            let write = AccountWrite::Set {
+                before,
+                now: None,
+                wiped: true,
+            };
+            writes.accounts.push((address, write));
+            return false;
+        }
+        let created = touched.is_created();
+        let now = account(&touched.info);
+        for (slot, value) in &touched.storage {
+            let before = match created {
+                true => U256::ZERO,
+                false => value.original_value,
+            };
+            if value.present_value != before {
+                writes.slots.push(SlotWrite {
+                    address,
+                    slot: *slot,
+                    before,
+                    now: value.present_value,
+                    created,
+                });
+            }
+        }
+        if !created && before == Some(now) {
+            return true;
+        }
+        let found = before.unwrap_or_default();
+        let nonce = now.nonce.wrapping_sub(found.nonce);
+        let is_plain = !created
+            && !self.observed
+            && now.code_hash == found.code_hash
+            && nonce == u64::from(is_sender)
+            && (is_sender || now.balance >= found.balance);
+        let balance = difference(found.balance, now.balance).filter(|_| is_plain);
+        if let Some(balance) = balance {
+            let write = AccountWrite::Add { balance, nonce };
+            writes.accounts.push((address, write));
+            return true;
+        }
+        if found.code_hash != now.code_hash
+            && let Some(code) = touched.info.code.as_ref().filter(|code| !code.is_empty())
+        {
+            writes.codes.push((now.code_hash, code.clone()));
+        }
+        let write = AccountWrite::Set {
+            before,
+            now: Some(touched.info),
+            wiped: created,
+        };
+        writes.accounts.push((address, write));
+        false
     }
 
     /// The value of a slot, unless it must be read from the state below.
@@ -447,38 +509,19 @@ impl Entry {
 
     /// The difference to the parent, if there is one.
     fn change(&self, wipes: bool) -> Option<EntryChange> {
-        let Some(now) = &self.now else {
-            self.before.as_ref()?;
-            return Some(EntryChange::deletion());
-        };
-        let now = account(now);
-        let account = match &self.before {
-            Some(before) if account(before) == now => AccountUpdate::Keep,
-            _ => AccountUpdate::Put(now),
-        };
-        // A contract is created only where there is no storage (EIP-7610).
-        let before = self.before.as_ref();
-        let wipe = self.wiped && before.is_some_and(|before| wipes || before.is_empty());
-        let slots: Vec<_> = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| {
-                if wipe {
-                    !slot.now.is_zero()
-                } else {
-                    slot.now != slot.before
-                }
-            })
-            .map(|(key, slot)| (*key, slot.now))
-            .collect();
-        if account == AccountUpdate::Keep && !wipe && slots.is_empty() {
-            return None;
+        let now = self.now.as_ref().map(account);
+        let before = self.before.as_ref().map(account);
+        let mut change = EntryChange::of_fields(before, now, self.wiped, wipes)?;
+        if change.account == AccountUpdate::Delete {
+            return Some(change);
         }
-        Some(EntryChange {
-            account,
-            wipe,
-            slots,
-        })
+        let slots = self.slots.iter();
+        let slots = slots.filter(|(_, slot)| match change.wipe {
+            true => !slot.now.is_zero(),
+            false => slot.now != slot.before,
+        });
+        change.slots = slots.map(|(key, slot)| (*key, slot.now)).collect();
+        change.is_change().then_some(change)
     }
 }
 
@@ -490,6 +533,36 @@ pub(crate) struct EntryChange {
 }
 
 impl EntryChange {
+    /// The change of an account's fields, without slots: `Keep` if they are the same. `None` if the
+    /// account existed neither before nor after. `wiped`: whether the block deleted the storage that
+    /// the account had before; `wipes` as in [`OverlayMode`].
+    pub(crate) fn of_fields(
+        before: Option<Account>,
+        now: Option<Account>,
+        wiped: bool,
+        wipes: bool,
+    ) -> Option<Self> {
+        let Some(now) = now else {
+            return before.map(|_| Self::deletion());
+        };
+        // A contract is created only where there is no storage (EIP-7610).
+        let wipe = wiped && before.is_some_and(|before| wipes || before.is_empty());
+        let account = match before == Some(now) {
+            true => AccountUpdate::Keep,
+            false => AccountUpdate::Put(now),
+        };
+        Some(Self {
+            account,
+            wipe,
+            slots: Vec::new(),
+        })
+    }
+
+    /// Whether anything changes.
+    pub(crate) fn is_change(&self) -> bool {
+        self.account != AccountUpdate::Keep || self.wipe || !self.slots.is_empty()
+    }
+
     /// The deletion of an account.
     pub(crate) const fn deletion() -> Self {
         Self {
@@ -599,6 +672,14 @@ impl<DB> Left for Overlay<DB> {
 
     fn slot(&self, address: &Address, slot: &U256) -> U256 {
         self.accounts.slot(address, slot)
+    }
+}
+
+impl<DB: StateRead> ObserveBalance for Overlay<DB> {
+    fn observe_balance(&mut self, address: Address) {
+        if let Some(entry) = self.accounts.get_mut(&address) {
+            entry.observed = true;
+        }
     }
 }
 

@@ -16,48 +16,26 @@ use revm::primitives::hardfork::SpecId;
 /// Number of receipts that are made together, so that their blooms are hashed in one batch.
 const RECEIPTS_TOGETHER: usize = 64;
 
-/// Collects the results of a block's steps in order, wherever they were executed.
-pub(crate) struct BlockResults<'a> {
-    input: &'a BlockInput<'a>,
-    receipts: Vec<Receipt>,
-    /// Results without a receipt yet, with the state root after each transaction.
-    waiting: Vec<(TransactionResult, B256)>,
+/// What the transactions of a block have used of its limits.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Limits {
     gas_used: BlockGas,
     blob_gas_used: u64,
-    access_list: AccessListBuilder,
-    known_access_list: Option<AccessList>,
 }
 
-impl<'a> BlockResults<'a> {
-    /// Starts with no results. Fails if the numbers of senders and transactions differ.
-    pub(crate) fn new<E>(input: &'a BlockInput<'a>) -> Result<Self, ExecutionError<E>> {
-        let (senders, transactions) = (input.senders.len(), input.transactions.len());
-        if senders != transactions {
-            return Err(ExecutionError::SenderCount {
-                senders,
-                transactions,
-            });
-        }
-        Ok(Self {
-            input,
-            receipts: Vec::with_capacity(transactions),
-            waiting: Vec::with_capacity(RECEIPTS_TOGETHER),
-            gas_used: BlockGas::default(),
-            blob_gas_used: 0,
-            access_list: AccessListBuilder::default(),
-            known_access_list: None,
-        })
-    }
-
+impl Limits {
     /// Checks of the next transaction what the EVM does not: the block's gas and blob gas limits,
     /// and whether its signature may have a chain id.
-    pub(crate) fn check_limits<E>(&mut self) -> Result<(), ExecutionError<E>> {
-        let index = self.receipts.len() + self.waiting.len();
-        let transaction = &self.input.transactions[index];
+    pub(crate) fn check<E>(
+        &mut self,
+        input: &BlockInput<'_>,
+        index: usize,
+    ) -> Result<(), ExecutionError<E>> {
+        let transaction = &input.transactions[index];
         let fault = |reason| Err(ExecutionError::InvalidTransaction { index, reason });
-        let rules = &self.input.rules;
-        for (limit, used) in self.most_gas(transaction) {
-            let left = self.input.header.gas_limit.saturating_sub(used);
+        let rules = &input.rules;
+        for (limit, used) in self.most_gas(input, transaction) {
+            let left = input.header.gas_limit.saturating_sub(used);
             if limit > left {
                 return fault(TransactionFault::BlockGas { limit, left });
             }
@@ -79,20 +57,110 @@ impl<'a> BlockResults<'a> {
 
     /// The most gas that a transaction can use and the gas that the block has used, in each
     /// dimension (EIP-8037). Before Amsterdam both are the same.
-    fn most_gas(&self, transaction: &Transaction) -> [(u64, u64); 2] {
+    fn most_gas(&self, input: &BlockInput<'_>, transaction: &Transaction) -> [(u64, u64); 2] {
         let BlockGas { regular, state } = self.gas_used;
-        if !self.input.rules.is(SpecId::AMSTERDAM) {
+        if !input.rules.is(SpecId::AMSTERDAM) {
             return [(transaction.gas_limit(), regular); 2];
         }
-        let most = amsterdam::most_gas(transaction, self.input.header.gas_limit);
+        let most = amsterdam::most_gas(transaction, input.header.gas_limit);
         [(most.0, regular), (most.1, state)]
+    }
+
+    /// Adds the gas of a transaction.
+    pub(crate) fn add(&mut self, gas: BlockGas) {
+        self.gas_used.regular += gas.regular;
+        self.gas_used.state += gas.state;
+    }
+}
+
+/// Fails if the numbers of senders and transactions differ.
+pub(crate) fn check_senders<E>(input: &BlockInput<'_>) -> Result<(), ExecutionError<E>> {
+    let (senders, transactions) = (input.senders.len(), input.transactions.len());
+    if senders != transactions {
+        return Err(ExecutionError::SenderCount {
+            senders,
+            transactions,
+        });
+    }
+    Ok(())
+}
+
+/// Makes the receipts of consecutive transactions from the results with the state root after each.
+/// `first`: index of the first transaction; `gas_before`: gas that those before it used.
+pub(crate) fn receipts(
+    input: &BlockInput<'_>,
+    first: usize,
+    gas_before: u64,
+    mut results: Vec<(TransactionResult, B256)>,
+) -> impl Iterator<Item = Receipt> {
+    set_blooms(results.iter_mut().map(|(result, _)| result));
+    let byzantium = input.rules.is(SpecId::BYZANTIUM);
+    let mut cumulative_gas_used = gas_before;
+    let transactions = input.transactions[first..].iter();
+    let results = transactions.zip(results);
+    results.map(move |(transaction, (result, root))| {
+        cumulative_gas_used += result.gas_used;
+        let status = match byzantium {
+            true => Eip658Value::Eip658(result.success),
+            false => Eip658Value::PostState(root),
+        };
+        let receipt = ReceiptWithBloom {
+            receipt: alloy_consensus::Receipt {
+                status,
+                cumulative_gas_used,
+                logs: result.logs,
+            },
+            logs_bloom: result.bloom.unwrap_or_default(),
+        };
+        Receipt::from_typed(transaction.tx_type(), receipt)
+    })
+}
+
+/// Collects the results of a block's steps in order, wherever they were executed.
+pub(crate) struct BlockResults<'a> {
+    input: &'a BlockInput<'a>,
+    receipts: Vec<Receipt>,
+    /// Results without a receipt yet, with the state root after each transaction.
+    waiting: Vec<(TransactionResult, B256)>,
+    limits: Limits,
+    access_list: AccessListBuilder,
+    known_access_list: Option<AccessList>,
+}
+
+impl<'a> BlockResults<'a> {
+    /// Starts with no results. Fails if the numbers of senders and transactions differ.
+    pub(crate) fn new<E>(input: &'a BlockInput<'a>) -> Result<Self, ExecutionError<E>> {
+        check_senders(input)?;
+        let receipts = Vec::with_capacity(input.transactions.len());
+        Ok(Self::of_receipts(input, receipts, Limits::default()))
+    }
+
+    /// The results of transactions that have these receipts.
+    pub(crate) fn of_receipts(
+        input: &'a BlockInput<'a>,
+        receipts: Vec<Receipt>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            input,
+            receipts,
+            waiting: Vec::with_capacity(RECEIPTS_TOGETHER),
+            limits,
+            access_list: AccessListBuilder::default(),
+            known_access_list: None,
+        }
+    }
+
+    /// Checks the next transaction as [`Limits::check`].
+    pub(crate) fn check_limits<E>(&mut self) -> Result<(), ExecutionError<E>> {
+        let index = self.receipts.len() + self.waiting.len();
+        self.limits.check(self.input, index)
     }
 
     /// Adds the next transaction. `root` is the state root after it, which its receipt contains
     /// before Byzantium.
     pub(crate) fn add(&mut self, result: TransactionResult, root: B256) {
-        self.gas_used.regular += result.block_gas.regular;
-        self.gas_used.state += result.block_gas.state;
+        self.limits.add(result.block_gas);
         self.waiting.push((result, root));
         if self.waiting.len() == RECEIPTS_TOGETHER {
             self.make_receipts();
@@ -100,31 +168,16 @@ impl<'a> BlockResults<'a> {
     }
 
     fn make_receipts(&mut self) {
-        set_blooms(self.waiting.iter_mut().map(|(result, _)| result));
-        for (result, root) in self.waiting.drain(..) {
-            let transaction = &self.input.transactions[self.receipts.len()];
-            let gas_before = self.receipts.last().map_or(0, Receipt::cumulative_gas_used);
-            let status = match self.input.rules.is(SpecId::BYZANTIUM) {
-                true => Eip658Value::Eip658(result.success),
-                false => Eip658Value::PostState(root),
-            };
-            let receipt = ReceiptWithBloom {
-                receipt: alloy_consensus::Receipt {
-                    status,
-                    cumulative_gas_used: gas_before + result.gas_used,
-                    logs: result.logs,
-                },
-                logs_bloom: result.bloom.unwrap_or_default(),
-            };
-            let kind = transaction.tx_type();
-            self.receipts.push(Receipt::from_typed(kind, receipt));
-        }
+        let waiting = self.waiting.split_off(0);
+        let gas_before = self.receipts.last().map_or(0, Receipt::cumulative_gas_used);
+        let made = receipts(self.input, self.receipts.len(), gas_before, waiting);
+        self.receipts.extend(made);
     }
 
     /// Adds what the next step touched, if that is recorded.
     pub(crate) fn add_accesses(&mut self, step: Option<StepAccesses>) {
         if let Some(step) = step {
-            self.access_list.add(step);
+            self.access_list.add(&step);
         }
     }
 
@@ -151,14 +204,18 @@ impl<'a> BlockResults<'a> {
         complete: bool,
     ) -> Outcome {
         self.make_receipts();
+        let Limits {
+            gas_used,
+            blob_gas_used,
+        } = self.limits;
         let record = self.input.rules.block_access_list;
         let known = self.known_access_list;
         let access_list = record.then(|| known.unwrap_or_else(|| self.access_list.finish()));
         Outcome {
             receipts_complete: complete || self.receipts.is_empty(),
             receipts: self.receipts,
-            gas_used: self.gas_used.regular.max(self.gas_used.state),
-            blob_gas_used: self.blob_gas_used,
+            gas_used: gas_used.regular.max(gas_used.state),
+            blob_gas_used,
             requests: requests(deposits, contracts),
             changes,
             codes,

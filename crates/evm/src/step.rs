@@ -95,11 +95,6 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         cfg.disable_balance_check = true;
     }
 
-    /// Exchanges the runner's overlay for another one.
-    pub(crate) fn swap_overlay(&mut self, overlay: &mut Overlay<DB>) {
-        std::mem::swap(self.overlay(), overlay);
-    }
-
     pub(crate) fn into_overlay(self) -> Overlay<DB> {
         self.evm.0.ctx.journaled_state.database
     }

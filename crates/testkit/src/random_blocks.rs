@@ -1,6 +1,6 @@
 //! Random blocks with many conflicts: few accounts and slots, nested calls, contracts that are
-//! created and destroyed, many transactions of one sender, and a miner that is read and sends
-//! transactions.
+//! created and destroyed, many transactions of one sender, payments to few accounts, a sender with
+//! little, and a miner that is read and sends transactions.
 
 use crate::{Model, Random, network};
 use alloy_consensus::{Header, SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
@@ -27,7 +27,12 @@ const NETWORKS: [&str; 8] = [
     "Osaka",
     "Amsterdam",
 ];
-const SENDERS: u8 = 5;
+const SENDERS: u8 = 6;
+/// The sender whose balance lasts for a few transactions only.
+const POOR: u8 = 5;
+/// Balance of the poor sender, in wei, and the amount that others send it now and then. A transaction
+/// takes up to seven million.
+const LITTLE: u64 = 30_000_000;
 const CONTRACTS: u8 = 7;
 /// Number of slots that contracts use.
 const SLOTS: u64 = 4;
@@ -86,6 +91,7 @@ impl RandomBlocks {
         let mut pool: Vec<_> = (0..SENDERS).map(sender).collect();
         pool.extend((0..CONTRACTS).map(contract));
         pool.extend([Address::with_last_byte(2), Address::repeat_byte(0xfe)]);
+        pool.push(Address::repeat_byte(0xf0));
         for creator in 0..CONTRACTS {
             for code in [MORTAL, MORTAL_WITH_SLOT, STILLBORN] {
                 pool.push(contract(creator).create2(B256::ZERO, keccak256(code)));
@@ -119,7 +125,12 @@ impl RandomBlocks {
             });
         };
         for index in 0..SENDERS {
-            put(sender(index), 0, rich, KECCAK256_EMPTY, Vec::new());
+            let balance = if index == POOR {
+                U256::from(LITTLE)
+            } else {
+                rich
+            };
+            put(sender(index), 0, balance, KECCAK256_EMPTY, Vec::new());
         }
         let mut codes = Vec::new();
         for index in 0..CONTRACTS {
@@ -179,9 +190,10 @@ impl RandomBlocks {
         let (mut transactions, mut senders) = (Vec::new(), Vec::new());
         for _ in 0..1 + self.random.below(24) {
             // About half of the transactions are of one sender.
-            let index = match self.random.percent(50) {
-                true => 0,
-                false => self.random.below(SENDERS.into()) as u8,
+            let index = match self.random.below(100) {
+                0..50 => 0,
+                50..53 => POOR,
+                _ => self.random.below(POOR.into()) as u8,
             };
             let nonce = &mut nonces[usize::from(index)];
             let wrong = u64::from(self.random.below(400) == 0);
@@ -221,11 +233,20 @@ impl RandomBlocks {
     }
 
     fn transaction(&mut self, nonce: u64, rules: &Rules) -> Transaction {
-        let to = match self.random.percent(70) {
-            true => contract(self.random.below(CONTRACTS.into()) as u8),
-            false => self.anybody(),
+        let (to, value) = match self.random.below(100) {
+            0..62 => {
+                let to = contract(self.random.below(CONTRACTS.into()) as u8);
+                (to, self.random.below(3))
+            }
+            62..70 => (sender(POOR), LITTLE),
+            // Payments to few accounts without code, which mostly do not exist at first.
+            70..80 => {
+                let to = Address::repeat_byte(0xf0 + self.random.below(2) as u8);
+                (to, self.random.below(3))
+            }
+            _ => (self.anybody(), self.random.below(3)),
         };
-        let value = U256::from(self.random.below(3));
+        let value = U256::from(value);
         let gas_limit = 60_000 + self.random.below(700_000);
         let price = 7 + u128::from(self.random.below(3));
         let signature = Signature::test_signature();
@@ -319,9 +340,11 @@ impl RandomBlocks {
                 code.push(if self.random.percent(50) { 0x31 } else { 0x3b });
                 code.extend(store);
             }
-            // Reads the balance of the miner.
+            // Reads the balance of the miner, or that of the contract.
             4 => {
-                code.extend([0x41, 0x31]);
+                let is_own = !matches!(self.network, "Byzantium") && self.random.percent(30);
+                let op: &[u8] = if is_own { &[0x47] } else { &[0x41, 0x31] };
+                code.extend(op);
                 code.extend(store);
             }
             5..=7 => {

@@ -28,7 +28,9 @@ struct Counts {
 }
 
 /// Number of threads: more than one even on a single processor.
-const THREADS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
+const THREADS: usize = 3;
+/// Numbers of threads of the optimistic executor, whose threads depend on each other.
+const OPTIMISTIC_THREADS: [usize; 4] = [1, 2, 16, 64];
 
 impl Unanimous {
     /// Returns how many blocks were executed in parallel by a true access list.
@@ -57,16 +59,20 @@ impl Unanimous {
                 pre_state: found.as_ref(),
                 ..*input
             };
-            let mut seen = Seen::default();
-            let got = run(*kind, &input, db, &mut seen);
-            same(*kind, &got, expected);
-            let ahead = seen.counts.parallel;
             if *kind == ExecutorKind::Optimistic {
-                self.0.ahead.fetch_add(ahead as usize, Ordering::Relaxed);
+                for threads in OPTIMISTIC_THREADS {
+                    let mut seen = Seen::default();
+                    same(*kind, &run(*kind, threads, &input, db, &mut seen), expected);
+                    let ahead = seen.counts.parallel;
+                    self.0.ahead.fetch_add(ahead as usize, Ordering::Relaxed);
+                }
+                continue;
             }
+            let mut seen = Seen::default();
+            let got = run(*kind, THREADS, &input, db, &mut seen);
+            same(*kind, &got, expected);
             let is_true = input.access_list.is_some() && input.access_list == true_list;
-            let is_listed = *kind != ExecutorKind::Optimistic;
-            if is_true && is_listed && input.rules.is(SpecId::CANCUN) {
+            if is_true && input.rules.is(SpecId::CANCUN) {
                 if seen.counts.again > 0 {
                     assert!(has_empty_account(true_list, db), "{kind:?} gives up");
                     continue;
@@ -86,7 +92,7 @@ impl Unanimous {
                     ..input
                 };
                 let mut seen = Seen::default();
-                same(*kind, &run(*kind, &input, db, &mut seen), expected);
+                same(*kind, &run(*kind, THREADS, &input, db, &mut seen), expected);
                 let gives_up = seen.counts.again > 0;
                 assert!(
                     !gives_up || has_empty_account(true_list, db),
@@ -114,11 +120,13 @@ struct Seen {
 
 fn run<DB: StateRead + Sync>(
     kind: ExecutorKind,
+    threads: usize,
     input: &BlockInput<'_>,
     db: &DB,
     seen: &mut Seen,
 ) -> Result<Outcome, ExecutionError<DB::Error>> {
-    let executor = BlockExecutor::new(kind).with_threads(THREADS);
+    let threads = NonZeroUsize::new(threads).expect("a thread");
+    let executor = BlockExecutor::new(kind).with_threads(threads);
     let mut claimed = |changes: &Changes, codes: &[(B256, Bytes)]| {
         seen.claimed = Some((changes.clone(), codes.to_vec()));
     };

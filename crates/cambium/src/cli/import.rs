@@ -161,7 +161,7 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
             others => format!("for all but {} blocks without access lists", count(others)),
         },
         (ExecutorKind::Auto, ExecutorKind::Optimistic) => {
-            format!("no access lists, {threads} threads")
+            format!("no access lists, {threads} threads; or sequential, whichever was faster")
         }
         (ExecutorKind::Auto, _) => {
             format!("no access lists, and fewer than {OPTIMISTIC_THREADS_MIN} threads")

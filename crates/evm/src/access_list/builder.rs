@@ -2,7 +2,7 @@
 
 use super::{StepAccesses, step::AccountAccesses};
 use alloy_primitives::{
-    Address,
+    Address, U256,
     map::{AddressMap, U256Map},
 };
 use cambium_primitives::{
@@ -30,27 +30,60 @@ struct Listed {
 impl AccessListBuilder {
     /// Adds the next step: the one before the transactions, then one for each transaction, then the
     /// one after them.
-    pub(crate) fn add(&mut self, step: StepAccesses) {
-        let at = BlockAccessIndex(self.next);
-        for account in step.0 {
-            self.accounts
-                .entry(account.address)
-                .or_default()
-                .add(at, account);
-        }
+    pub(crate) fn add(&mut self, step: &StepAccesses) {
+        self.add_some(self.next, step, |_| true);
         self.next += 1;
+    }
+
+    /// Adds the accesses of a step to some accounts. Steps are added in order.
+    pub(crate) fn add_some(
+        &mut self,
+        step: u64,
+        accesses: &StepAccesses,
+        is_wanted: impl Fn(&Address) -> bool,
+    ) {
+        let at = BlockAccessIndex(step);
+        for account in accesses.0.iter().filter(|it| is_wanted(&it.address)) {
+            let listed = self.accounts.entry(account.address).or_default();
+            listed.add(at, account);
+        }
+    }
+
+    /// Adds balances of an account after some steps, in any order. No step is added twice.
+    pub(crate) fn add_balances(
+        &mut self,
+        address: Address,
+        balances: impl Iterator<Item = (u64, U256)>,
+    ) {
+        let balances = balances.map(|(step, now)| BalanceChange::new(BlockAccessIndex(step), now));
+        let listed = self.accounts.entry(address).or_default();
+        listed.balances.extend(balances);
+        listed
+            .balances
+            .sort_by_key(|change| change.block_access_index);
     }
 
     /// Builds the list.
     pub(crate) fn finish(self) -> AccessList {
+        let steps = self.next;
+        list_of(self.finish_some(), steps)
+    }
+
+    /// The entries of the list, sorted by address.
+    pub(crate) fn finish_some(self) -> Vec<AccountChanges> {
         let accounts = sorted(self.accounts).into_iter();
         let accounts = accounts.map(|(address, listed)| listed.into_changes(address));
-        let any = AccessListLimits {
-            index_max: self.next,
-            items_max: u64::MAX,
-        };
-        AccessList::new(accounts.collect(), &any).expect("keys are sorted, and steps in order")
+        accounts.collect()
     }
+}
+
+/// Builds the list of a block with this number of steps from its entries, sorted by address.
+pub(crate) fn list_of(accounts: Vec<AccountChanges>, steps: u64) -> AccessList {
+    let any = AccessListLimits {
+        index_max: steps,
+        items_max: u64::MAX,
+    };
+    AccessList::new(accounts, &any).expect("keys are sorted, and steps in order")
 }
 
 /// The entries of a map, sorted by key. Sorting once is faster than a sorted map.
@@ -61,7 +94,7 @@ fn sorted<K: Ord + Copy, V>(map: impl IntoIterator<Item = (K, V)>) -> Vec<(K, V)
 }
 
 impl Listed {
-    fn add(&mut self, at: BlockAccessIndex, step: AccountAccesses) {
+    fn add(&mut self, at: BlockAccessIndex, step: &AccountAccesses) {
         let AccountAccesses {
             address: _,
             balance,
@@ -73,10 +106,11 @@ impl Listed {
             .extend(balance.map(|balance| BalanceChange::new(at, balance)));
         self.nonces
             .extend(nonce.map(|nonce| NonceChange::new(at, nonce)));
+        let code = code.as_ref();
         self.codes
-            .extend(code.map(|code| CodeChange::new(at, code)));
+            .extend(code.map(|code| CodeChange::new(at, code.clone())));
         for (slot, value) in slots {
-            let changes = self.slots.entry(slot).or_default();
+            let changes = self.slots.entry(*slot).or_default();
             changes.extend(value.map(|value| StorageChange::new(at, value)));
         }
     }

@@ -19,7 +19,7 @@ mod apply;
 mod sizes;
 
 pub use apply::listed_changes;
-pub(crate) use builder::AccessListBuilder;
+pub(crate) use builder::{AccessListBuilder, list_of};
 pub(crate) use index::{ChangedKey, ListIndex, SlotPlace, Unlisted};
 pub use sizes::AccessListSizes;
 pub(crate) use step::{Left, StepAccesses, StepRecorder};

@@ -29,9 +29,11 @@ pub(crate) trait Left {
 pub(crate) struct StepAccesses(pub(super) Vec<AccountAccesses>);
 
 impl StepAccesses {
-    /// Adds accesses to other accounts in the same step.
-    pub(crate) fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
+    /// Removes the new balances of accounts that `is_added_to`: those that the step left are
+    /// guesses.
+    pub(crate) fn remove_balances(&mut self, is_added_to: impl Fn(&Address) -> bool) {
+        let guessed = self.0.iter_mut().filter(|it| is_added_to(&it.address));
+        guessed.for_each(|account| account.balance = None);
     }
 }
 

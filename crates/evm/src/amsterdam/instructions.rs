@@ -1,6 +1,6 @@
 //! Instructions that behave differently in the fixture release than in revm.
 
-use crate::context::EvmContext;
+use crate::{balances::observe, context::EvmContext, effects::ObserveBalance};
 use alloy_primitives::{Address, Log, LogData, U256};
 use revm::{
     Database,
@@ -23,7 +23,9 @@ type EvmInstruction<DB> = Instruction<EthInterpreter, EvmContext<DB>>;
 type Step<'a, DB> = InstructionContext<'a, EvmContext<DB>, EthInterpreter>;
 
 /// Replaces revm's instructions.
-pub(crate) fn install<DB: Database>(table: &mut EthInstructions<EthInterpreter, EvmContext<DB>>) {
+pub(crate) fn install<DB: Database + ObserveBalance>(
+    table: &mut EthInstructions<EthInterpreter, EvmContext<DB>>,
+) {
     let mut put = |opcode: u8, instruction: EvmInstruction<DB>, gas: u16| {
         table.insert_instruction(opcode, instruction, gas);
     };
@@ -87,9 +89,10 @@ fn sstore<DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
 
 /// SELFDESTRUCT: a contract created in this transaction with itself as beneficiary burns its
 /// balance.
-fn selfdestruct<DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
+fn selfdestruct<DB: Database + ObserveBalance>(step: Step<'_, DB>) -> InstructionExecResult {
     let InstructionContext { interpreter, host } = step;
     let address = interpreter.input.target_address();
+    observe(host, address);
     let target = interpreter.stack.data().last().copied();
     let done = host::selfdestruct(InstructionContext {
         interpreter: &mut *interpreter,

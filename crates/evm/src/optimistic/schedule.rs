@@ -1,434 +1,637 @@
-//! The order in which threads run transactions.
+//! The order in which threads run, validate and commit transactions.
 //!
-//! Transactions are scheduled in *portions*: consecutive transactions with enough gas in sum to be
-//! worth synchronizing for. The *commit position* is the first portion that has not been committed.
-//! One thread commits it as soon as possible; the other threads run portions ahead of it.
+//! ```text
+//!              claim            run               take, committed
+//!    Waiting ---------> Running -----> Ran ------------------------> Committed
+//!       ^                  |            |                                ^
+//!       |  waits for       |            |  outdated                      |
+//!       +--another---------+------------+         Held ------------------+
+//!                          +------ must be last --->     run in order
+//! ```
 //!
-//! The thread that commits never waits for guesses that are likely to fail. A block starts in
-//! doubt: a portion that another thread is running is then executed in order as well, and the
-//! other thread's result is dropped. Without doubt the commit position waits for such a portion.
+//! The *commit position* is the first transaction that is not committed. One thread at a time
+//! commits, and only what the order requires: it compares two numbers for a transaction that has
+//! been validated, and runs one itself that has not run. Everything else is claimed by atomic
+//! operations: validations and first runs from counters, further runs from [`Ready`].
+//!
+//! A transaction that needs the result of another one is put aside, and is ready again when the
+//! other one has run.
+//!
+//! A transaction is *validated* by any thread once all before it have run. That holds at its commit
+//! position unless one of them has run again since, which [`Schedule::reruns`] counts.
 
-use alloy_primitives::{Address, map::HashMap};
-use std::{
-    ops::Range,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+use super::{
+    ready::Ready,
+    sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock},
 };
 
-/// Number of portions run ahead of the commit position, per thread. It is halved for each recent
-/// portion that failed: the longer ago a transaction ran, the likelier its reads are outdated.
-const AHEAD_PER_THREAD: usize = 32;
-
-/// Maximum sum of gas limits in a portion of several transactions. The more transactions run side
-/// by side, the likelier one misses what another writes.
-const PORTION_GAS: u64 = 400_000;
-
-/// Failed portions, less those that succeeded since, after which running ahead pauses. A portion
-/// fails if more than two thirds of its transactions that had run ahead have to run again.
-const FAILED_MAX: usize = 4;
-/// Failed portions, less those that succeeded since, from which on the commit position waits for no
-/// thread, so execution advances as fast as in sequence.
-const DOUBT: usize = 2;
-/// Number of portions for which running ahead pauses first. Each pause is twice as long as the one
-/// before.
+/// Failed transactions, less those that succeeded since, after which running ahead pauses.
+const FAILED_MAX: usize = 16;
+/// Failed transactions, less those that succeeded since, from which on the commit position waits for
+/// no thread, so execution advances as fast as in sequence.
+const DOUBT: usize = 4;
+/// Number of transactions for which running ahead pauses first. Each pause is twice as long as the
+/// one before.
 const PAUSE: usize = 32;
 
-/// Gas limit of a portion that is run ahead before shorter ones: if it began last, all other
-/// threads would wait for it.
-const LONG_GAS: u64 = 3_000_000;
-
 /// A job for a thread.
-pub(super) enum Job<R> {
-    /// Commit these transactions, given the result of running them ahead, if they have run.
-    Commit(Range<usize>, Option<R>),
-    /// Run these transactions, which are the portion of this index, ahead.
-    Ahead(usize, Range<usize>),
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    /// Run this transaction ahead of its commit position.
+    Run(usize),
+    /// Compare the reads of this transaction with what earlier ones have written.
+    Validate(usize),
 }
 
+/// What the thread that commits does at the commit position.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    /// Another thread runs the transaction, and continues with the commits.
+    Wait,
+    /// The result of running the transaction ahead is valid.
+    Valid,
+    /// Run it in order. Whether it had run ahead, or another thread is running it.
+    Run { had_run: bool },
+}
+
+/// `R`: the result of running a transaction.
 pub(super) struct Schedule<R> {
-    state: Mutex<State<R>>,
-    changed: Condvar,
-    portions: Vec<Portion>,
-    ahead_max: usize,
+    transactions: Box<[Transaction<R>]>,
+    /// The next transaction that has never been claimed.
+    fresh: AtomicUsize,
+    /// Long transactions, which are claimed first: if the longest began last, all other threads
+    /// would wait for it.
+    long: Box<[usize]>,
+    next_long: AtomicUsize,
+    ready: Ready,
+    /// All transactions before this one have run at least once.
+    executed: AtomicUsize,
+    /// The next transaction to validate.
+    validated: AtomicUsize,
+    /// Number of times that a transaction wrote again, after later ones may have been validated.
+    reruns: AtomicUsize,
+    position: AtomicUsize,
+    stopped: AtomicBool,
+    /// Failed transactions, less those that succeeded since.
+    failed: AtomicUsize,
+    /// Fresh transactions before this one are not run ahead.
+    paused_until: AtomicUsize,
+    /// Number of transactions for which running ahead pauses next. Used by the committing thread.
+    pause: AtomicUsize,
 }
 
-struct Portion {
-    transactions: Range<usize>,
-    /// Sum of the gas limits.
-    gas: u64,
-    /// Earlier portions with transactions of the same senders, on whose nonces this one depends.
-    depends_on: Vec<usize>,
+struct Transaction<R> {
+    /// An earlier transaction that this one probably depends on.
+    after: Option<usize>,
+    has_run: AtomicBool,
+    /// One more than the number of reruns before which it was validated.
+    valid_at: AtomicUsize,
+    state: Mutex<State<R>>,
 }
 
 struct State<R> {
-    /// The commit position.
-    position: usize,
-    is_committing: bool,
-    stopped: bool,
-    /// Failed portions, less those that succeeded since.
-    failed: usize,
-    /// Portions before this one are not run ahead.
-    paused_until: usize,
-    /// Number of portions for which running ahead pauses next.
-    pause: usize,
-    /// Number of threads that wait for a job.
-    waiting: usize,
-    stages: Vec<Stage<R>>,
+    stage: Stage,
+    result: Option<R>,
+    /// Later transactions that wait for this one.
+    waiting: Vec<usize>,
 }
 
-enum Stage<R> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
     Waiting,
     Running,
-    Ran(R),
-    /// Committed, or being committed.
-    Committed {
-        ran_ahead: bool,
-    },
+    Ran,
+    /// Runs at its commit position.
+    Held,
+    Committed,
 }
 
 impl<R> Schedule<R> {
-    /// A schedule for transactions of these senders and gas limits, in order.
-    pub(super) fn new(
-        senders: &[Address],
-        gas_limits: impl Iterator<Item = u64>,
-        threads: usize,
-    ) -> Self {
-        let portions = portions(senders, gas_limits);
+    /// A schedule for transactions, each with an earlier one on which it probably depends. `long`:
+    /// those that start before shorter ones, in order.
+    pub(super) fn new(after: impl Iterator<Item = Option<usize>>, long: Vec<usize>) -> Self {
+        let transactions: Box<[_]> = after.map(Transaction::new).collect();
         Self {
-            state: Mutex::new(State {
-                position: 0,
-                is_committing: true,
-                stopped: false,
-                failed: DOUBT,
-                paused_until: 0,
-                pause: PAUSE,
-                waiting: 0,
-                stages: portions.iter().map(|_| Stage::Waiting).collect(),
-            }),
-            changed: Condvar::new(),
-            portions,
-            ahead_max: threads.saturating_mul(AHEAD_PER_THREAD),
+            ready: Ready::new(transactions.len()),
+            transactions,
+            fresh: AtomicUsize::new(0),
+            long: long.into(),
+            next_long: AtomicUsize::new(0),
+            executed: AtomicUsize::new(0),
+            validated: AtomicUsize::new(0),
+            reruns: AtomicUsize::new(0),
+            position: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            failed: AtomicUsize::new(0),
+            paused_until: AtomicUsize::new(0),
+            pause: AtomicUsize::new(PAUSE),
         }
     }
 
-    /// Allows commits. Until then transactions are only run ahead.
-    pub(super) fn start(&self) {
-        let mut state = self.lock();
-        state.is_committing = false;
-        self.tell(state);
+    /// Number of transactions.
+    pub(super) fn len(&self) -> usize {
+        self.transactions.len()
     }
 
-    /// Waits for a job. `None` if none is left.
-    pub(super) fn next(&self) -> Option<Job<R>> {
-        let mut state = self.lock();
-        loop {
-            if state.stopped || state.position == self.portions.len() {
-                return None;
-            }
-            if let Some(ran) = state.start_commit() {
-                let transactions = self.portions[state.position].transactions.clone();
-                return Some(Job::Commit(transactions, ran));
-            }
-            if let Some(portion) = self.take_ahead(&mut state) {
-                let transactions = self.portions[portion].transactions.clone();
-                return Some(Job::Ahead(portion, transactions));
-            }
-            state.waiting += 1;
-            let woken = self.changed.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
-        }
-    }
-
-    fn take_ahead(&self, state: &mut State<R>) -> Option<usize> {
-        let portion = self.find_ahead(state)?;
-        state.stages[portion] = Stage::Running;
-        Some(portion)
-    }
-
-    /// The first portion that can be run ahead.
-    fn find_ahead(&self, state: &State<R>) -> Option<usize> {
-        let ahead_max = self.ahead_max >> state.failed;
-        let end = (state.position + ahead_max).min(self.portions.len());
-        let has_run = |portion: &usize| match state.stages[*portion] {
-            Stage::Ran(_) => true,
-            Stage::Committed { ran_ahead } => ran_ahead || *portion < state.position,
-            Stage::Waiting | Stage::Running => false,
-        };
-        // The portion that is being committed, or that the first commit will take, is not run.
-        let start = state.position + usize::from(state.is_committing);
-        // In doubt the next one is executed in order before it could have run ahead.
-        let start = start + usize::from(state.failed >= DOUBT);
-        let start = start.max(state.paused_until);
-        let mut ready = (start..end).filter(|portion| {
-            matches!(state.stages[*portion], Stage::Waiting)
-                && self.portions[*portion].depends_on.iter().all(has_run)
-        });
-        let first = ready.next()?;
-        let is_long = |portion: &usize| self.portions[*portion].gas >= LONG_GAS;
-        let long = Some(first).filter(is_long).or_else(|| ready.find(is_long));
-        Some(long.unwrap_or(first))
-    }
-
-    /// Stores the result of running a portion ahead, unless it has been executed in order meanwhile.
-    pub(super) fn ran(&self, portion: usize, result: R) {
-        let mut state = self.lock();
-        let stage = &mut state.stages[portion];
-        if matches!(stage, Stage::Running) {
-            *stage = Stage::Ran(result);
-        }
-        self.tell(state);
-    }
-
-    /// Advances the commit position past a portion of which `ran` transactions had run ahead and
-    /// `failed` of these had to run again.
-    pub(super) fn committed(&self, ran: usize, failed: usize) {
-        let mut state = self.lock();
-        state.position += 1;
-        if ran > 0 {
-            state.failed = match 3 * failed > 2 * ran {
-                true => state.failed + 1,
-                false => state.failed.saturating_sub(1),
-            };
-        }
-        if state.failed == FAILED_MAX {
-            // After the pause one more failed portion is enough for the next. Those that ran before
-            // it and fail lengthen it: where many do, little of the block is worth running ahead.
-            state.failed = FAILED_MAX - 1;
-            state.paused_until = state.position.saturating_add(state.pause);
-            state.pause = state.pause.saturating_mul(2);
-        }
-        state.is_committing = false;
-        self.tell(state);
+    /// The commit position.
+    pub(super) fn position(&self) -> usize {
+        self.position.load(Ordering::SeqCst)
     }
 
     /// Ends all threads' work.
     pub(super) fn stop(&self) {
-        let mut state = self.lock();
-        state.stopped = true;
-        self.tell(state);
+        self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Wakes waiting threads if there is a job to run ahead, or none is left: waking takes as long as a short
-    /// transaction. Commits wake no thread, since the calling thread takes them.
-    fn tell(&self, state: MutexGuard<'_, State<R>>) {
-        let is_over = state.stopped || state.position == self.portions.len();
-        let is_wanted = state.waiting > 0 && (is_over || self.find_ahead(&state).is_some());
-        drop(state);
-        if is_wanted {
-            self.changed.notify_all();
-        }
+    /// Whether no job is left and none will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst) || self.position() == self.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether there is a job, apart from commits.
+    pub(super) fn has_job(&self) -> bool {
+        !self.is_over() && (!self.ready.is_empty() || self.has_fresh() || self.has_unvalidated())
     }
-}
 
-impl<R> State<R> {
-    /// Starts committing the portion at the commit position. Returns its result if it has run
-    /// ahead; outer `None` if another thread commits, or runs the portion and is waited for.
-    fn start_commit(&mut self) -> Option<Option<R>> {
-        let is_doubtful = self.failed >= DOUBT;
-        let stage = &mut self.stages[self.position];
-        if self.is_committing || matches!(stage, Stage::Running) && !is_doubtful {
+    fn has_fresh(&self) -> bool {
+        let fresh = self.fresh.load(Ordering::SeqCst);
+        fresh.max(self.position()) < self.len() && !self.is_paused()
+    }
+
+    fn has_unvalidated(&self) -> bool {
+        self.validated.load(Ordering::SeqCst) < self.executed.load(Ordering::SeqCst)
+    }
+
+    fn is_paused(&self) -> bool {
+        self.position() < self.paused_until.load(Ordering::SeqCst)
+    }
+
+    /// Takes a job. `None` if there is none at the moment.
+    pub(super) fn claim(&self) -> Option<Job> {
+        if self.is_over() {
             return None;
         }
-        self.is_committing = true;
-        let ran_ahead = matches!(stage, Stage::Ran(_));
-        match std::mem::replace(stage, Stage::Committed { ran_ahead }) {
-            Stage::Ran(result) => Some(Some(result)),
-            _ => Some(None),
+        while let Some(index) = self.claim_validation() {
+            // The thread that commits validates those that it comes to first.
+            if index > self.position() {
+                return Some(Job::Validate(index));
+            }
+        }
+        while let Some(index) = self.ready.pop() {
+            if self.start(index) {
+                return Some(Job::Run(index));
+            }
+        }
+        while self.has_fresh() {
+            let index = match self.claim_long() {
+                Some(index) => index,
+                None => self.fresh.fetch_add(1, Ordering::SeqCst),
+            };
+            if index >= self.len() {
+                break;
+            }
+            let position = self.position();
+            if index < position {
+                self.fresh.fetch_max(position, Ordering::SeqCst);
+                continue;
+            }
+            if let Some(before) = self.transactions[index].after
+                && self.wait_at(index, before, Stage::Waiting)
+            {
+                continue;
+            }
+            if self.start(index) {
+                return Some(Job::Run(index));
+            }
+        }
+        None
+    }
+
+    fn claim_long(&self) -> Option<usize> {
+        let next = self.next_long.load(Ordering::SeqCst);
+        self.long.get(next)?;
+        let next = self.next_long.fetch_add(1, Ordering::SeqCst);
+        self.long.get(next).copied()
+    }
+
+    fn claim_validation(&self) -> Option<usize> {
+        let executed = self.executed.load(Ordering::SeqCst);
+        let next = |validated: usize| (validated < executed).then_some(validated + 1);
+        let claimed = self
+            .validated
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        claimed.ok()
+    }
+
+    fn start(&self, index: usize) -> bool {
+        let mut state = self.state(index);
+        let is_free = state.stage == Stage::Waiting;
+        if is_free {
+            state.stage = Stage::Running;
+        }
+        is_free
+    }
+
+    /// Puts a transaction aside that needs the result of an earlier one.
+    pub(super) fn wait_for(&self, index: usize, before: usize) {
+        if !self.wait_at(index, before, Stage::Running) {
+            let mut state = self.state(index);
+            if state.stage == Stage::Running {
+                state.stage = Stage::Waiting;
+                drop(state);
+                self.ready.insert(index);
+            }
         }
     }
-}
 
-fn portions(senders: &[Address], gas_limits: impl Iterator<Item = u64>) -> Vec<Portion> {
-    let mut portions: Vec<Portion> = Vec::new();
-    let mut last = HashMap::<_, _>::default();
-    let mut gas_left = 0;
-    for ((index, sender), gas) in senders.iter().enumerate().zip(gas_limits) {
-        if gas > gas_left || portions.is_empty() {
-            gas_left = PORTION_GAS;
-            portions.push(Portion {
-                transactions: index..index,
-                gas: 0,
-                depends_on: Vec::new(),
-            });
+    /// Makes a transaction wait for an earlier one, if that one has not run. `stage`: the stage that
+    /// it is in, otherwise it has been committed.
+    fn wait_at(&self, index: usize, before: usize, stage: Stage) -> bool {
+        let mut earlier = self.state(before);
+        if matches!(earlier.stage, Stage::Ran | Stage::Committed) {
+            return false;
         }
-        gas_left = gas_left.saturating_sub(gas);
-        let here = portions.len() - 1;
-        let portion = &mut portions[here];
-        portion.transactions.end = index + 1;
-        portion.gas = portion.gas.saturating_add(gas);
-        if let Some(before) = last.insert(*sender, here)
-            && before < here
+        let mut state = self.state(index);
+        if state.stage == stage {
+            state.stage = Stage::Waiting;
+            earlier.waiting.push(index);
+        }
+        true
+    }
+
+    /// Leaves a transaction for its commit position.
+    pub(super) fn hold(&self, index: usize) {
+        let mut state = self.state(index);
+        if state.stage == Stage::Running {
+            state.stage = Stage::Held;
+        }
+    }
+
+    /// Ends a run. `publish` writes its values, unless the transaction has been committed meanwhile,
+    /// and returns the result, or `None` if it must run again. Returns whether it has a result.
+    pub(super) fn ran(&self, index: usize, publish: impl FnOnce() -> Option<R>) -> bool {
+        let transaction = &self.transactions[index];
+        let mut state = lock(&transaction.state);
+        if state.stage != Stage::Running {
+            return true;
+        }
+        let result = publish();
+        if transaction.has_run.load(Ordering::SeqCst) {
+            self.reruns.fetch_add(1, Ordering::SeqCst);
+        }
+        let has_result = result.is_some();
+        state.result = result;
+        let waiting = match has_result {
+            true => {
+                state.stage = Stage::Ran;
+                std::mem::take(&mut state.waiting)
+            }
+            false => {
+                state.stage = Stage::Waiting;
+                Vec::new()
+            }
+        };
+        drop(state);
+        if has_result {
+            self.has_run(index);
+            waiting
+                .into_iter()
+                .for_each(|index| self.ready.insert(index));
+        } else {
+            self.ready.insert(index);
+        }
+        has_result
+    }
+
+    fn has_run(&self, index: usize) {
+        self.transactions[index]
+            .has_run
+            .store(true, Ordering::SeqCst);
+        let mut executed = self.executed.load(Ordering::SeqCst);
+        while let Some(transaction) = self.transactions.get(executed)
+            && transaction.has_run.load(Ordering::SeqCst)
         {
-            portion.depends_on.push(before);
+            let next = executed + 1;
+            let moved =
+                self.executed
+                    .compare_exchange(executed, next, Ordering::SeqCst, Ordering::SeqCst);
+            executed = match moved {
+                Ok(_) => next,
+                Err(executed) => executed,
+            };
         }
     }
-    portions
+
+    /// Whether all transactions before this one have run, so that validating it makes sense.
+    pub(super) fn is_validatable(&self, index: usize) -> bool {
+        index <= self.executed.load(Ordering::SeqCst)
+    }
+
+    /// Validates a transaction that has run: `is_valid` compares its reads, and returns `None` if one
+    /// of them is an estimate. A transaction that is not valid will run again; `estimate` is called
+    /// as by [`Self::outdated`].
+    pub(super) fn validate(
+        &self,
+        index: usize,
+        is_valid: impl FnOnce(&R) -> Option<bool>,
+        estimate: impl Fn(usize) -> Vec<usize>,
+    ) {
+        let reruns = self.reruns.load(Ordering::SeqCst);
+        let state = self.state(index);
+        let Some(result) = state.result.as_ref().filter(|_| state.stage == Stage::Ran) else {
+            return;
+        };
+        match is_valid(result) {
+            Some(true) => {
+                let valid_at = &self.transactions[index].valid_at;
+                valid_at.store(reruns + 1, Ordering::SeqCst);
+            }
+            Some(false) => {
+                drop(state);
+                self.outdated(vec![index], None, estimate);
+            }
+            None => {}
+        }
+    }
+
+    /// Makes transactions run again whose reads have changed. `because`: the transaction that
+    /// changed them and will run again itself. `estimate` turns the writes of a transaction into
+    /// estimates, and returns later transactions that read them.
+    pub(super) fn outdated(
+        &self,
+        transactions: Vec<usize>,
+        because: Option<usize>,
+        estimate: impl Fn(usize) -> Vec<usize>,
+    ) {
+        let pairs = transactions.into_iter().map(|index| (index, because));
+        let mut left: Vec<_> = pairs.collect();
+        while let Some((index, because)) = left.pop() {
+            let mut state = self.state(index);
+            if state.stage != Stage::Ran {
+                continue;
+            }
+            state.stage = Stage::Waiting;
+            state.result = None;
+            let readers = estimate(index);
+            drop(state);
+            left.extend(readers.into_iter().map(|reader| (reader, Some(index))));
+            let waits = because.is_some_and(|before| self.wait_at(index, before, Stage::Waiting));
+            if !waits {
+                self.ready.insert(index);
+            }
+        }
+    }
+
+    /// Takes the transaction at the commit position. `is_valid` compares the reads of its result,
+    /// given whether it has been validated already. Called by the thread that commits.
+    pub(super) fn take(&self, is_valid: impl FnOnce(&mut R, bool) -> bool) -> Take {
+        let transaction = &self.transactions[self.position()];
+        let mut state = lock(&transaction.state);
+        let had_run = match state.stage {
+            Stage::Ran => {
+                let reruns = self.reruns.load(Ordering::SeqCst);
+                let is_known = transaction.valid_at.load(Ordering::SeqCst) == reruns + 1;
+                if let Some(result) = &mut state.result
+                    && is_valid(result, is_known)
+                {
+                    state.stage = Stage::Committed;
+                    return Take::Valid;
+                }
+                true
+            }
+            Stage::Running if self.failed.load(Ordering::SeqCst) < DOUBT => return Take::Wait,
+            Stage::Running => true,
+            Stage::Waiting | Stage::Held | Stage::Committed => {
+                transaction.has_run.load(Ordering::SeqCst)
+            }
+        };
+        state.stage = Stage::Held;
+        state.result = None;
+        Take::Run { had_run }
+    }
+
+    /// Advances the commit position past a transaction. `result`: that of running it in order.
+    pub(super) fn committed(&self, result: Option<R>, had_run: bool) {
+        let index = self.position();
+        let mut state = self.state(index);
+        let in_order = result.is_some();
+        if in_order {
+            state.result = result;
+            self.reruns.fetch_add(1, Ordering::SeqCst);
+        }
+        state.stage = Stage::Committed;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        if in_order {
+            self.has_run(index);
+        }
+        self.count(index + 1, in_order, had_run);
+        self.position.store(index + 1, Ordering::SeqCst);
+        waiting
+            .into_iter()
+            .for_each(|index| self.ready.insert(index));
+    }
+
+    fn count(&self, next: usize, in_order: bool, had_run: bool) {
+        let failed = self.failed.load(Ordering::SeqCst);
+        let mut failed = match (in_order, had_run) {
+            (true, true) => failed + 1,
+            (true, false) => return,
+            (false, _) => failed.saturating_sub(1),
+        };
+        if failed == FAILED_MAX {
+            // After the pause a few more that fail are enough for the next one, which is longer:
+            // where many fail, little of the block is worth running ahead.
+            failed -= DOUBT;
+            let pause = self.pause.load(Ordering::SeqCst);
+            self.paused_until
+                .store(next.saturating_add(pause), Ordering::SeqCst);
+            self.pause.store(pause.saturating_mul(2), Ordering::SeqCst);
+        }
+        self.failed.store(failed, Ordering::SeqCst);
+    }
+
+    /// Whether the transaction at the commit position can be committed.
+    pub(super) fn is_committable(&self) -> bool {
+        let state = self
+            .transactions
+            .get(self.position())
+            .map(|it| lock(&it.state));
+        state.is_some_and(|state| state.stage != Stage::Running)
+    }
+
+    /// Takes the result of a committed transaction.
+    pub(super) fn result(&self, index: usize) -> Option<R> {
+        self.state(index).result.take()
+    }
+
+    fn state(&self, index: usize) -> super::sync::MutexGuard<'_, State<R>> {
+        lock(&self.transactions[index].state)
+    }
 }
 
-#[cfg(test)]
+impl<R> Transaction<R> {
+    fn new(after: Option<usize>) -> Self {
+        Self {
+            after,
+            has_run: AtomicBool::new(false),
+            valid_at: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                stage: Stage::Waiting,
+                result: None,
+                waiting: Vec::new(),
+            }),
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
 
-    /// A schedule that has started, and in which nothing has failed.
-    fn schedule(senders: &[u8], gas: &[u64]) -> Schedule<()> {
-        let senders: Vec<_> = senders
-            .iter()
-            .map(|byte| Address::repeat_byte(*byte))
-            .collect();
-        let schedule = Schedule::new(&senders, gas.iter().copied(), 1);
-        schedule.start();
-        schedule.lock().failed = 0;
-        schedule
+    fn schedule(count: usize) -> Schedule<&'static str> {
+        Schedule::new((0..count).map(|_| None), Vec::new())
     }
 
-    /// As [`schedule`], with portions of different senders.
-    fn distinct(count: usize) -> Schedule<()> {
-        let senders: Vec<_> = (0..count as u8).collect();
-        schedule(&senders, &vec![PORTION_GAS; count])
+    fn none(_: usize) -> Vec<usize> {
+        Vec::new()
     }
 
-    fn ahead(schedule: &Schedule<()>) -> Option<usize> {
-        let mut state = schedule.lock();
-        schedule.take_ahead(&mut state)
-    }
-
-    /// Starts the next commit, and returns whether it has the result of running ahead.
-    fn commit(schedule: &Schedule<()>, at: usize) -> bool {
-        match schedule.next() {
-            Some(Job::Commit(range, ran)) if range.start == at => ran.is_some(),
-            _ => panic!("{at} is not committed next"),
-        }
-    }
-
-    #[test]
-    fn short_transactions_go_together_and_long_ones_alone() {
-        let third = PORTION_GAS / 3;
-        let schedule = schedule(&[1; 8], &[third, third, third, third, u64::MAX, 0, 1, 1]);
-        let ranges: Vec<_> = schedule
-            .portions
-            .iter()
-            .map(|p| p.transactions.clone())
-            .collect();
-        assert_eq!(ranges, [0..3, 3..4, 4..6, 6..8]);
-    }
-
-    #[test]
-    fn a_sender_waits_for_what_it_sent_before() {
-        let gas = [PORTION_GAS; 4];
-        let schedule = schedule(&[1, 2, 1, 1], &gas);
-        assert_eq!([ahead(&schedule), ahead(&schedule)], [Some(0), Some(1)]);
-        assert_eq!(ahead(&schedule), None, "2 and 3 wait for 0");
-        schedule.ran(1, ());
-        assert_eq!(ahead(&schedule), None);
-        schedule.ran(0, ());
-        assert_eq!([ahead(&schedule), ahead(&schedule)], [Some(2), None]);
-    }
-
-    #[test]
-    fn long_transactions_run_ahead_first() {
-        let gas = [PORTION_GAS, PORTION_GAS, LONG_GAS, PORTION_GAS, LONG_GAS];
-        let schedule = schedule(&[1, 2, 3, 4, 4], &gas);
-        let order = std::iter::from_fn(|| ahead(&schedule));
-        assert_eq!(order.collect::<Vec<_>>(), [2, 0, 1, 3], "4 waits for 3");
-        schedule.ran(3, ());
-        assert_eq!(ahead(&schedule), Some(4));
-    }
-
-    #[test]
-    fn the_commit_comes_before_running_ahead_and_once() {
-        let schedule = distinct(2);
-        assert!(!commit(&schedule, 0));
-        assert!(matches!(schedule.next(), Some(Job::Ahead(1, _))));
-        schedule.ran(1, ());
-        schedule.committed(0, 0);
-        assert!(commit(&schedule, 1));
-        schedule.committed(1, 0);
-        assert!(schedule.next().is_none());
-    }
-
-    #[test]
-    fn nothing_is_committed_before_the_start() {
-        let senders = [1, 2, 3].map(Address::repeat_byte);
-        let schedule = Schedule::<()>::new(&senders, [PORTION_GAS; 3].into_iter(), 1);
-        // The first commit takes 0, and as it will not wait, probably 1.
-        assert!(matches!(schedule.next(), Some(Job::Ahead(2, _))));
-        schedule.start();
-        assert!(!commit(&schedule, 0));
-    }
-
-    #[test]
-    fn a_commit_waits_for_a_running_portion_only_without_doubt() {
-        let schedule = distinct(3);
-        assert_eq!(ahead(&schedule), Some(0));
-        assert_eq!(schedule.lock().start_commit(), None);
-        schedule.lock().failed = DOUBT;
-        assert!(!commit(&schedule, 0));
-        schedule.ran(0, ());
-        assert_eq!(ahead(&schedule), Some(2), "1 is committed next");
-        schedule.committed(0, 0);
-        assert!(!commit(&schedule, 1), "the late result of 0 is dropped");
-    }
-
-    #[test]
-    fn the_more_portions_fail_the_fewer_run_ahead() {
-        let schedule = distinct(4 * AHEAD_PER_THREAD);
-        let farthest = || {
-            let state = schedule.lock();
-            let mut stages = state.stages.iter();
-            stages.rposition(|stage| matches!(stage, Stage::Running))
-        };
-        while ahead(&schedule).is_some() {}
-        assert_eq!(farthest(), Some(AHEAD_PER_THREAD - 1));
-        (0..AHEAD_PER_THREAD).for_each(|portion| schedule.ran(portion, ()));
-        for at in 0..2 {
-            assert!(commit(&schedule, at));
-            schedule.committed(10, 7);
-            assert_eq!(ahead(&schedule), None, "as many ran already");
-        }
-        for at in 2..AHEAD_PER_THREAD {
-            assert!(commit(&schedule, at));
-            schedule.committed(10, 0);
-        }
-        while ahead(&schedule).is_some() {}
-        assert_eq!(farthest(), Some(2 * AHEAD_PER_THREAD - 1));
-    }
-
-    #[test]
-    fn running_ahead_pauses_after_failed_portions_and_then_for_twice_as_long() {
-        let schedule = distinct(5 * PAUSE);
-        schedule.lock().failed = FAILED_MAX - 1;
-        let (mut waiting, mut fails) = (None, Vec::new());
-        for at in 0..4 * PAUSE {
-            if waiting.is_none() {
-                waiting = ahead(&schedule);
-                waiting.into_iter().for_each(|at| schedule.ran(at, ()));
+    /// The next job, without validations.
+    fn claim_run(schedule: &Schedule<&'static str>) -> Option<usize> {
+        loop {
+            match schedule.claim()? {
+                Job::Run(index) => return Some(index),
+                Job::Validate(_) => {}
             }
-            // A portion that has run ahead is committed with its result, and fails.
-            if commit(&schedule, at) {
-                waiting = None;
-                fails.push(at);
-                schedule.committed(10, 7);
+        }
+    }
+
+    fn run(schedule: &Schedule<&'static str>, index: usize) {
+        assert_eq!(claim_run(schedule), Some(index));
+        assert!(schedule.ran(index, || Some("ahead")));
+    }
+
+    #[test]
+    fn validations_come_first_and_cover_what_has_run_before() {
+        let schedule = schedule(4);
+        for index in 0..3 {
+            assert_eq!(schedule.claim(), Some(Job::Run(index)));
+        }
+        schedule.ran(2, || Some("ahead"));
+        assert!(!schedule.is_validatable(2) && schedule.is_validatable(0));
+        schedule.ran(0, || Some("ahead"));
+        assert_eq!(
+            schedule.claim(),
+            Some(Job::Run(3)),
+            "0 is at the commit position"
+        );
+        schedule.ran(1, || Some("ahead"));
+        assert_eq!(schedule.claim(), Some(Job::Validate(1)));
+        assert_eq!(schedule.claim(), Some(Job::Validate(2)));
+        assert_eq!(schedule.claim(), None);
+    }
+
+    #[test]
+    fn a_validated_transaction_is_known_to_be_valid_until_another_one_runs_again() {
+        let schedule = schedule(3);
+        (0..3).for_each(|index| run(&schedule, index));
+        for index in 0..3 {
+            schedule.validate(index, |_| Some(true), none);
+        }
+        assert_eq!(schedule.take(|_, is_known| is_known), Take::Valid);
+        schedule.committed(None, true);
+        schedule.outdated(vec![1], None, none);
+        run(&schedule, 1);
+        schedule.validate(1, |_| Some(true), none);
+        assert_eq!(schedule.take(|_, is_known| is_known), Take::Valid);
+        schedule.committed(None, true);
+        assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
+    }
+
+    #[test]
+    fn a_transaction_that_waits_is_ready_when_the_other_one_has_run() {
+        let schedule = Schedule::new([None, None, Some(1)].into_iter(), Vec::new());
+        assert_eq!(schedule.claim(), Some(Job::Run(0)));
+        assert_eq!(schedule.claim(), Some(Job::Run(1)));
+        assert_eq!(schedule.claim(), None, "2 probably depends on 1");
+        schedule.wait_for(1, 0);
+        assert_eq!(schedule.claim(), None);
+        assert!(schedule.ran(0, || Some("ahead")));
+        run(&schedule, 1);
+        assert_eq!(schedule.claim(), Some(Job::Validate(1)));
+        run(&schedule, 2);
+        // The other one has run already.
+        schedule.outdated(vec![2], None, none);
+        assert_eq!(schedule.claim(), Some(Job::Validate(2)));
+        assert_eq!(schedule.claim(), Some(Job::Run(2)));
+        schedule.wait_for(2, 1);
+        assert_eq!(schedule.claim(), Some(Job::Run(2)));
+    }
+
+    #[test]
+    fn all_that_read_an_estimate_run_again_one_after_another() {
+        let schedule = schedule(4);
+        (0..4).for_each(|index| run(&schedule, index));
+        let readers = |index| {
+            if index < 3 {
+                vec![index + 1]
             } else {
-                schedule.committed(0, 0);
+                Vec::new()
             }
+        };
+        schedule.outdated(vec![1], None, readers);
+        for index in 1..4 {
+            assert_eq!(claim_run(&schedule), Some(index));
+            assert_eq!(claim_run(&schedule), None);
+            assert!(schedule.ran(index, || Some("again")));
         }
-        let pauses = [fails[1] - fails[0], fails[2] - fails[1]];
-        assert_eq!(pauses, [PAUSE + 1, 2 * PAUSE + 1]);
     }
+
     #[test]
-    fn any_number_of_failed_portions_lengthens_a_pause() {
-        let count = 3 * usize::BITS as usize;
-        let schedule = distinct(count);
-        schedule.lock().failed = FAILED_MAX - 1;
-        for at in 0..count {
-            commit(&schedule, at);
-            schedule.committed(10, 10);
+    fn the_commit_position_runs_what_has_not_run_and_drops_late_results() {
+        let schedule = schedule(3);
+        assert_eq!(schedule.claim(), Some(Job::Run(0)));
+        assert_eq!(schedule.take(|_, _| true), Take::Wait);
+        schedule.failed.store(DOUBT, Ordering::SeqCst);
+        assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: true });
+        assert!(schedule.ran(0, || panic!("it is run in order")));
+        schedule.committed(Some("in order"), true);
+        assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
+        schedule.committed(Some("in order"), false);
+        assert_eq!(schedule.claim(), Some(Job::Run(2)));
+        schedule.hold(2);
+        assert_eq!(schedule.claim(), None);
+        assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
+        schedule.committed(Some("in order"), false);
+        assert!(schedule.is_over() && schedule.result(0) == Some("in order"));
+    }
+
+    #[test]
+    fn long_transactions_start_first_and_once() {
+        let schedule: Schedule<&str> = Schedule::new((0..4).map(|_| None), vec![1, 3]);
+        let order = std::iter::from_fn(|| claim_run(&schedule));
+        assert_eq!(order.collect::<Vec<_>>(), [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn running_ahead_pauses_after_failures_and_then_for_twice_as_long() {
+        let schedule = schedule(8 * PAUSE);
+        let mut fails = Vec::new();
+        schedule.failed.store(FAILED_MAX - 1, Ordering::SeqCst);
+        for at in 0..7 * PAUSE {
+            if let Some(index) = claim_run(&schedule) {
+                schedule.ran(index, || Some("ahead"));
+            }
+            let take = schedule.take(|_, _| false);
+            let had_run = take == Take::Run { had_run: true };
+            if had_run {
+                fails.push(at);
+            }
+            schedule.committed(Some("in order"), had_run);
         }
-        let state = schedule.lock();
-        assert_eq!((state.paused_until, state.pause), (usize::MAX, usize::MAX));
+        let pauses = fails.windows(2).map(|two| two[1] - two[0]);
+        let pauses: Vec<_> = pauses.filter(|pause| *pause > 1).collect();
+        assert_eq!(pauses[..2], [PAUSE + 1, 2 * PAUSE + 1]);
     }
 }

@@ -1,6 +1,6 @@
-//! The state that a transaction runs on, in order or ahead of its commit position.
+//! The state that a step runs on: the parent's state with the writes of earlier steps.
 
-use super::versions::Versions;
+use super::versions::{Found, ParentValues, Versions};
 use crate::{StateRead, cache::BlockCache};
 use alloy_primitives::{
     Address, B256, U256,
@@ -9,24 +9,28 @@ use alloy_primitives::{
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::cell::{Cell, RefCell};
 
-/// The state below an overlay.
-pub(super) enum Below<'a, DB> {
-    /// The parent's state, below the block's overlay.
-    Parent(&'a BlockCache<'a, DB>),
-    /// The parent's state with the writes of earlier transactions that have run.
-    Guess {
-        parent: &'a ParentReads<'a, DB>,
-        versions: &'a Versions,
-        /// Index of the transaction that runs.
-        index: usize,
-        /// Whether a transaction's write has been read.
-        guessed: AtomicBool,
-    },
+/// The state below an overlay on which a step runs.
+pub(super) struct Below<'a, DB> {
+    pub(super) parent: &'a ParentReads<'a, DB>,
+    pub(super) versions: &'a Versions,
+    /// The step that runs.
+    pub(super) step: usize,
+    /// The sender's address and the nonce that its transaction requires.
+    pub(super) sender: Option<(Address, u64)>,
+    /// Whether the sender has another nonce in the state.
+    pub(super) is_nonce_guessed: Cell<bool>,
+    pub(super) beneficiary: Address,
+    pub(super) position: Position,
+}
+
+/// Whether all steps before have ended.
+pub(super) enum Position {
+    /// Any of them may still run. The beneficiary's fees are not known.
+    Ahead,
+    /// They have, with this beneficiary.
+    Commit(Option<AccountInfo>),
 }
 
 /// Why a read failed.
@@ -37,55 +41,58 @@ pub(super) enum BelowError<E> {
     /// The value can't be guessed: the transaction must wait for its commit position.
     #[error("this value is only read at the commit position")]
     InOrder,
+    /// The value is written by a step that will run again.
+    #[error("this value is written by step {0}, which will run again")]
+    WaitFor(usize),
 }
 
 impl<E: DBErrorMarker> DBErrorMarker for BelowError<E> {}
 
-/// Values of the parent's state that one thread has read. Other threads need not take locks to read
-/// theirs.
+/// Values of the parent's state that one thread has read. Threads read them by themselves: few keys
+/// are read by several, and a cache for all would need a lock.
 pub(super) struct ParentReads<'a, DB> {
+    /// Has codes for all threads.
     cache: &'a BlockCache<'a, DB>,
-    /// Taken by one thread only.
-    values: Mutex<ParentValues>,
-}
-
-#[derive(Default)]
-struct ParentValues {
-    accounts: AddressMap<Option<AccountInfo>>,
-    slots: AddressMap<U256Map<U256>>,
+    accounts: RefCell<AddressMap<Option<AccountInfo>>>,
+    slots: RefCell<AddressMap<U256Map<U256>>>,
 }
 
 impl<'a, DB: StateRead + Sync> ParentReads<'a, DB> {
     pub(super) fn new(cache: &'a BlockCache<'a, DB>) -> Self {
         Self {
             cache,
-            values: Mutex::default(),
-        }
-    }
-
-    fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        match values.accounts.entry(address) {
-            Entry::Occupied(account) => Ok(account.get().clone()),
-            Entry::Vacant(entry) => Ok(entry.insert(self.cache.account(address)?).clone()),
-        }
-    }
-
-    fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        match values.slots.entry(address).or_default().entry(slot) {
-            Entry::Occupied(value) => Ok(*value.get()),
-            Entry::Vacant(entry) => Ok(*entry.insert(self.cache.slot(address, slot)?)),
+            accounts: RefCell::default(),
+            slots: RefCell::default(),
         }
     }
 }
 
-impl<DB> Below<'_, DB> {
-    /// Whether all accounts and slots that were read came from the parent's state.
-    pub(super) fn is_parent(&self) -> bool {
-        match self {
-            Self::Parent(_) => true,
-            Self::Guess { guessed, .. } => !guessed.load(Ordering::Relaxed),
+impl<DB: StateRead + Sync> ParentValues for ParentReads<'_, DB> {
+    type Error = DB::Error;
+
+    fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+        match self.accounts.borrow_mut().entry(address) {
+            Entry::Occupied(account) => Ok(account.get().clone()),
+            Entry::Vacant(entry) => {
+                let account = self.cache.db().basic_ref(address)?;
+                Ok(entry.insert(account).clone())
+            }
+        }
+    }
+
+    fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
+        match self
+            .slots
+            .borrow_mut()
+            .entry(address)
+            .or_default()
+            .entry(slot)
+        {
+            Entry::Occupied(value) => Ok(*value.get()),
+            Entry::Vacant(entry) => {
+                let value = self.cache.db().storage_ref(address, slot)?;
+                Ok(*entry.insert(value))
+            }
         }
     }
 }
@@ -94,76 +101,63 @@ impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
     type Error = BelowError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
-        let account = match self {
-            Self::Parent(cache) => cache.account_once(address),
-            Self::Guess {
-                parent,
-                versions,
-                index,
-                guessed,
-            } => {
-                if versions.is_in_order(&address) {
-                    return Err(BelowError::InOrder);
-                }
-                if let Some(account) = versions.account(address, *index) {
-                    guessed.store(true, Ordering::Relaxed);
-                    return Ok(account);
-                }
-                parent.account(address)
-            }
+        let parent = || self.parent.account(address).map_err(BelowError::State);
+        if address == self.beneficiary {
+            return match &self.position {
+                // Transactions that depend on its balance are found out when they have run.
+                Position::Ahead => parent(),
+                Position::Commit(beneficiary) => Ok(beneficiary.clone()),
+            };
+        }
+        let mut account = match self.versions.account(address, self.step) {
+            Found::Parent | Found::Unread => parent()?,
+            Found::Value(account) => account,
+            Found::WaitFor(step) => return Err(BelowError::WaitFor(step)),
         };
-        account.map_err(BelowError::State)
+        if let Some((sender, nonce)) = self.sender
+            && sender == address
+            && let Some(account) = &mut account
+            && account.nonce != nonce
+        {
+            self.is_nonce_guessed.set(true);
+            account.nonce = nonce;
+        }
+        Ok(account)
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Self::Error> {
-        let code = match self {
-            Self::Parent(cache) => cache.code(hash),
-            Self::Guess {
-                parent, versions, ..
-            } => match versions.code(&hash) {
-                Some(code) => Ok(code),
-                None => parent.cache.code(hash),
-            },
-        };
-        code.map_err(BelowError::State)
+        match self.versions.code(&hash) {
+            Some(code) => Ok(code),
+            None => self.parent.cache.code(hash).map_err(BelowError::State),
+        }
     }
 
     fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
-        let value = match self {
-            Self::Parent(cache) => cache.slot_once(address, slot),
-            Self::Guess {
-                parent,
-                versions,
-                index,
-                guessed,
-            } => {
-                if let Some(value) = versions.slot(address, slot, *index) {
-                    guessed.store(true, Ordering::Relaxed);
-                    return Ok(value);
-                }
-                parent.slot(address, slot)
+        match self.versions.slot(address, slot, self.step) {
+            Found::Parent | Found::Unread => {
+                let value = self.parent.slot(address, slot);
+                value.map_err(BelowError::State)
             }
-        };
-        value.map_err(BelowError::State)
+            Found::Value(value) => Ok(value),
+            Found::WaitFor(step) => Err(BelowError::WaitFor(step)),
+        }
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, Self::Error> {
-        let cache = match self {
-            Self::Parent(cache) => cache,
-            Self::Guess { parent, .. } => parent.cache,
-        };
-        cache.db().block_hash_ref(number).map_err(BelowError::State)
+        let hash = self.parent.cache.db().block_hash_ref(number);
+        hash.map_err(BelowError::State)
     }
 }
 
 impl<DB: StateRead + Sync> StateRead for Below<'_, DB> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
-        match self {
-            Self::Parent(cache) => {
-                let has_storage = cache.db().has_storage(address);
-                has_storage.map_err(BelowError::State)
-            }
-            Self::Guess { .. } => Err(BelowError::InOrder),
+        if matches!(self.position, Position::Ahead) {
+            return Err(BelowError::InOrder);
         }
+        if self.versions.wiped(address, self.step).is_some() {
+            return Ok(false);
+        }
+        let has_storage = self.parent.cache.db().has_storage(address);
+        has_storage.map_err(BelowError::State)
     }
 }

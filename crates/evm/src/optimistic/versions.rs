@@ -1,178 +1,561 @@
-//! Writes of transactions that have run, in any order, for transactions that run ahead.
+//! Values of accounts and slots by the step of the block that wrote them, for steps after it.
 //!
-//! They are a guess at a transaction's pre-state, which is verified at its commit position.
+//! Step 0 is the one before the transactions, step `i + 1` transaction `i`. A step writes when it
+//! has run, in any order. It may run again: until then its writes are *estimates*, for which later
+//! steps wait.
+//!
+//! Keys are in shards with a lock each. A key that no step wrote is found by its bit in a filter,
+//! without a lock. Nearly all keys that a block reads are such.
 
-use crate::overlay::is_gone;
+use super::{
+    adds::{Adds, Amount},
+    sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock},
+};
+use crate::{
+    account::account,
+    effects::{AccountRead, AccountWrite, Reads, SlotWrite, Writes},
+};
 use alloy_primitives::{
     Address, B256, U256,
-    map::{AddressMap, B256Map, HashMap},
+    map::{AddressMap, B256Map, Entry, HashMap, HashSet},
 };
-use revm::{
-    bytecode::Bytecode,
-    state::{AccountInfo, EvmState},
-};
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use cambium_primitives::Account;
+use revm::{bytecode::Bytecode, state::AccountInfo};
 
-/// Number of maps, each with a lock of its own, so that threads rarely contend.
-const SHARDS: usize = 64;
+/// Number of maps with a lock of their own, so that threads rarely contend.
+pub(super) const SHARDS: usize = 256;
 
-/// Number of words in the filter of written keys.
-const FILTER_WORDS: usize = 1024;
+/// Bits of the filter for each transaction, which writes a few keys.
+const FILTER_BITS: usize = 64;
+const FILTER_WORDS_MIN: usize = 256;
 
-/// Values by key, and by the transaction that wrote them.
+/// Number of keys up to which a list is searched from one end to the other.
+const SEARCHED_MAX: usize = 16;
+
 pub(super) struct Versions {
-    written: Filter,
-    shards: [Mutex<Shard>; SHARDS],
-    /// The account that can't be guessed.
-    beneficiary: Address,
+    filter: Filter,
+    shards: Box<[Shard]>,
+    codes: Mutex<B256Map<Bytecode>>,
+    /// Whether a step deleted an account's slots. If none did, slots need no look at their account.
+    any_wiped: AtomicBool,
+    /// The keys that each step has written.
+    left: Box<[Mutex<Vec<Key>>]>,
 }
+
+/// Aligned, so that two locks do not share a cache line.
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard(Mutex<Cells>);
 
 #[derive(Default)]
-struct Shard {
-    accounts: AddressMap<ByIndex<Option<AccountInfo>>>,
-    slots: HashMap<(Address, U256), ByIndex<U256>>,
-    codes: B256Map<Bytecode>,
+pub(super) struct Cells {
+    pub(super) accounts: AddressMap<AccountCell>,
+    pub(super) slots: HashMap<(Address, U256), SlotCell>,
 }
 
-/// The key of a write.
-pub(super) enum Key {
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
     Account(Address),
     Slot(Address, U256),
 }
 
-/// Values by the transaction that wrote them, in order.
-struct ByIndex<V>(Vec<Version<V>>);
+/// An account that a step has written.
+pub(super) struct AccountCell {
+    /// The account in the parent's state.
+    pub(super) parent: Option<AccountInfo>,
+    /// Writes of all fields, in the order of steps.
+    sets: Vec<Version<Option<AccountInfo>, Option<Account>>>,
+    /// Additions apply to the last write of all fields before them.
+    adds: Adds,
+    /// Steps that deleted the account's slots.
+    wipes: Vec<usize>,
+}
 
-struct Version<V> {
-    index: usize,
-    /// Whether the transaction was executed in order. A late result of running it ahead does not
-    /// replace this value.
-    is_final: bool,
+/// A slot that a step has written.
+pub(super) struct SlotCell {
+    /// The slot in the parent's state. `None` if it has not been read, since the account was created.
+    parent: Option<U256>,
+    versions: Vec<Version<U256, U256>>,
+}
+
+struct Version<V, R> {
+    step: usize,
+    is_estimate: bool,
+    /// The value that the step read here.
+    read: R,
     value: V,
 }
 
+/// What a step finds at a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found<V> {
+    /// No step has written it: it is that of the parent's state.
+    Parent,
+    /// No earlier step has written it now. Whether it was read from the parent's state is unknown.
+    Unread,
+    Value(V),
+    /// It is written by a step that will run again.
+    WaitFor(usize),
+}
+
+/// Whether reads are still those of earlier steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Same,
+    /// One of them is an estimate.
+    Unknown,
+    Differs,
+}
+
+/// What a step's writes make of other steps.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Put {
+    /// Whether the step read a value that an earlier step has changed since.
+    pub(super) is_outdated: bool,
+    /// Later steps that read a value which this step has changed.
+    pub(super) outdated: Vec<usize>,
+}
+
+/// Values of the parent's state.
+pub(super) trait ParentValues {
+    type Error;
+
+    fn account(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error>;
+    fn slot(&self, address: Address, slot: U256) -> Result<U256, Self::Error>;
+}
+
 impl Versions {
-    pub(super) fn new(beneficiary: Address) -> Self {
+    /// Versions of a block with this number of steps.
+    pub(super) fn new(steps: usize) -> Self {
         Self {
-            written: Filter::default(),
-            shards: std::array::from_fn(|_| Mutex::default()),
-            beneficiary,
+            filter: Filter::new(steps),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            codes: Mutex::default(),
+            any_wiped: AtomicBool::new(false),
+            left: (0..steps).map(|_| Mutex::default()).collect(),
         }
     }
 
-    /// The account before transaction `index`; outer `None` if no earlier transaction that has run
-    /// wrote it.
-    pub(super) fn account(&self, address: Address, index: usize) -> Option<Option<AccountInfo>> {
-        if !self.written.has(&address, U256::ZERO) {
+    /// The account before `step`.
+    pub(super) fn account(&self, address: Address, step: usize) -> Found<Option<AccountInfo>> {
+        if !self.filter.has(&address, U256::ZERO) {
+            return Found::Parent;
+        }
+        let mut cells = self.shard(account_shard(&address));
+        match cells.accounts.get_mut(&address) {
+            Some(cell) => cell.before(step),
+            None => Found::Parent,
+        }
+    }
+
+    /// The slot before `step`. Not called for accounts that do not exist.
+    pub(super) fn slot(&self, address: Address, slot: U256, step: usize) -> Found<U256> {
+        let wiped = self.wiped(address, step);
+        let found = match self.filter.has(&address, slot) {
+            false => Found::Parent,
+            true => {
+                let cells = self.shard(slot_shard(&address, slot));
+                let cell = cells.slots.get(&(address, slot));
+                cell.map_or(Found::Parent, |cell| cell.before(step, wiped))
+            }
+        };
+        match (wiped, found) {
+            (Some(_), Found::Parent | Found::Unread) => Found::Value(U256::ZERO),
+            (_, found) => found,
+        }
+    }
+
+    /// The last step before `step` that deleted the account's slots.
+    pub(super) fn wiped(&self, address: Address, step: usize) -> Option<usize> {
+        if !self.any_wiped.load(Ordering::SeqCst) {
             return None;
         }
-        let shard = self.shard(address.0[19]);
-        shard.accounts.get(&address)?.before(index).cloned()
+        let cells = self.shard(account_shard(&address));
+        let wipes = &cells.accounts.get(&address)?.wipes;
+        wipes.iter().copied().rfind(|wipe| *wipe < step)
     }
 
-    /// The slot before transaction `index`; `None` if no earlier transaction that has run wrote it.
-    /// Not called for accounts that do not exist.
-    pub(super) fn slot(&self, address: Address, slot: U256, index: usize) -> Option<U256> {
-        if !self.written.has(&address, slot) {
-            return None;
-        }
-        let shard = self.shard(address.0[19] ^ slot.byte(0));
-        shard.slots.get(&(address, slot))?.before(index).copied()
+    /// Whether an account that a step has written exists after all steps.
+    pub(super) fn exists(&self, address: Address) -> bool {
+        let mut cells = self.shard(account_shard(&address));
+        let cell = cells.accounts.get_mut(&address);
+        cell.is_some_and(|cell| cell.last().0.is_some())
     }
 
-    /// A code that a transaction created.
+    /// A code that a step has created.
     pub(super) fn code(&self, hash: &B256) -> Option<Bytecode> {
-        self.shard(hash[31]).codes.get(hash).cloned()
+        lock(&self.codes).get(hash).cloned()
     }
 
-    /// Whether an account is read at the commit position only.
-    pub(super) fn is_in_order(&self, address: &Address) -> bool {
-        *address == self.beneficiary
-    }
-
-    /// Adds a transaction's writes and returns their keys. `is_final`: whether it was executed in
-    /// order.
-    pub(super) fn put(&self, index: usize, is_final: bool, state: &EvmState) -> Vec<Key> {
-        let mut keys = Vec::new();
-        let touched = state.iter().filter(|(_, account)| account.is_touched());
-        for (address, account) in touched {
-            let now = (!is_gone(account)).then_some(&account.info);
-            if account.is_created() || now != Some(&account.original_info()) {
-                if let Some(code) = now.and_then(|info| info.code.as_ref()) {
-                    let hash = account.info.code_hash;
-                    self.shard(hash[31]).codes.insert(hash, code.clone());
+    /// Whether what a step has read is still so. The account `except` is not looked at.
+    pub(super) fn verdict(&self, step: usize, reads: &Reads, except: &Address) -> Verdict {
+        let mut slots = reads.slots.as_slice();
+        let mut verdict = Verdict::Same;
+        for read in &reads.accounts {
+            let of_account;
+            (of_account, slots) = slots.split_at(read.slot_count);
+            if read.address != *except {
+                match self.account_verdict(step, read) {
+                    Verdict::Same => {}
+                    Verdict::Differs => return Verdict::Differs,
+                    Verdict::Unknown => verdict = Verdict::Unknown,
                 }
-                let mut shard = self.shard(address.0[19]);
-                let versions = shard.accounts.entry(*address).or_default();
-                versions.put(index, is_final, now.cloned());
-                self.written.add(address, U256::ZERO);
-                keys.push(Key::Account(*address));
             }
-            if now.is_none() {
-                continue;
-            }
-            for (slot, value) in &account.storage {
-                if value.present_value == value.original_value {
-                    continue;
+            for (slot, value) in of_account {
+                match self.slot(read.address, *slot, step) {
+                    Found::Parent => {}
+                    Found::Value(now) if now == *value => {}
+                    Found::Value(_) | Found::Unread => return Verdict::Differs,
+                    Found::WaitFor(_) => verdict = Verdict::Unknown,
                 }
-                let mut shard = self.shard(address.0[19] ^ slot.byte(0));
-                let versions = shard.slots.entry((*address, *slot)).or_default();
-                versions.put(index, is_final, value.present_value);
-                self.written.add(address, *slot);
-                keys.push(Key::Slot(*address, *slot));
             }
         }
-        keys
+        verdict
     }
 
-    /// Removes a transaction's writes, which were wrong.
-    pub(super) fn remove(&self, index: usize, keys: &[Key]) {
-        for key in keys {
-            match key {
+    fn account_verdict(&self, step: usize, read: &AccountRead) -> Verdict {
+        match self.account(read.address, step) {
+            Found::Parent if !read.is_guess => Verdict::Same,
+            Found::Parent | Found::Unread => Verdict::Differs,
+            Found::WaitFor(_) => Verdict::Unknown,
+            Found::Value(now) => match read.agrees_with(now.as_ref().map(account).as_ref()) {
+                true => Verdict::Same,
+                false => Verdict::Differs,
+            },
+        }
+    }
+
+    /// Replaces the writes of a step. Values of `parent` that are new here are read from it; the
+    /// step has read nearly all of them before.
+    pub(super) fn put<P: ParentValues>(
+        &self,
+        step: usize,
+        writes: Writes,
+        parent: &P,
+    ) -> Result<Put, P::Error> {
+        let mut left = lock(&self.left[step]);
+        let mut put = Put::default();
+        let count = writes.accounts.len() + writes.slots.len();
+        let before = std::mem::replace(&mut *left, Vec::with_capacity(count));
+        if !writes.codes.is_empty() {
+            lock(&self.codes).extend(writes.codes);
+        }
+        for (address, write) in writes.accounts {
+            left.push(Key::Account(address));
+            self.put_account(step, address, write, parent, &mut put)?;
+        }
+        for write in writes.slots {
+            left.push(Key::Slot(write.address, write.slot));
+            self.put_slot(step, &write, parent, &mut put)?;
+        }
+        match before.len() {
+            0 => {}
+            1..=SEARCHED_MAX => {
+                let gone = before.iter().filter(|key| !left.contains(key));
+                gone.for_each(|key| self.remove(step, key));
+            }
+            _ => {
+                let now: HashSet<_> = left.iter().collect();
+                let gone = before.iter().filter(|key| !now.contains(key));
+                gone.for_each(|key| self.remove(step, key));
+            }
+        }
+        put.outdated.sort_unstable();
+        put.outdated.dedup();
+        Ok(put)
+    }
+
+    fn put_account<P: ParentValues>(
+        &self,
+        step: usize,
+        address: Address,
+        write: AccountWrite,
+        parent: &P,
+        put: &mut Put,
+    ) -> Result<(), P::Error> {
+        let mut cells = self.shard(account_shard(&address));
+        let cell = match cells.accounts.entry(address) {
+            Entry::Occupied(cell) => cell.into_mut(),
+            Entry::Vacant(cell) => cell.insert(AccountCell {
+                parent: parent.account(address)?,
+                sets: Vec::new(),
+                adds: Adds::default(),
+                wipes: Vec::new(),
+            }),
+        };
+        match write {
+            AccountWrite::Add { balance, nonce } => {
+                cell.remove_set(step);
+                cell.adds.put(step, Amount { balance, nonce });
+            }
+            AccountWrite::Set { before, now, wiped } => {
+                cell.adds.remove(step);
+                if let Found::Value(found) = cell.before(step)
+                    && found.as_ref().map(account) != before
+                {
+                    put.is_outdated = true;
+                }
+                let known = cell.wipes.binary_search(&step);
+                match (wiped, known) {
+                    (true, Err(place)) => {
+                        self.any_wiped.store(true, Ordering::SeqCst);
+                        cell.wipes.insert(place, step);
+                    }
+                    (false, Ok(place)) => _ = cell.wipes.remove(place),
+                    _ => {}
+                }
+                let value = now.as_ref().map(account);
+                let next = insert(
+                    &mut cell.sets,
+                    Version {
+                        step,
+                        is_estimate: false,
+                        read: before,
+                        value: now,
+                    },
+                );
+                if let Some(next) = cell.sets.get(next)
+                    && !next.is_estimate
+                    && next.read != value
+                    && cell.adds.sum(step + 1, next.step).is_none()
+                {
+                    put.outdated.push(next.step);
+                }
+            }
+        }
+        self.filter.add(&address, U256::ZERO);
+        Ok(())
+    }
+
+    fn put_slot<P: ParentValues>(
+        &self,
+        step: usize,
+        write: &SlotWrite,
+        parent: &P,
+        put: &mut Put,
+    ) -> Result<(), P::Error> {
+        let SlotWrite { address, slot, .. } = *write;
+        let mut cells = self.shard(slot_shard(&address, slot));
+        let cell = cells.slots.entry((address, slot)).or_insert(SlotCell {
+            parent: None,
+            versions: Vec::new(),
+        });
+        if cell.parent.is_none() && !write.created {
+            cell.parent = Some(parent.slot(address, slot)?);
+        }
+        let version = Version {
+            step,
+            is_estimate: false,
+            read: write.before,
+            value: write.now,
+        };
+        let next = insert(&mut cell.versions, version);
+        // Where slots were deleted, the comparison at the commit position finds the differences.
+        if !self.any_wiped.load(Ordering::SeqCst) {
+            let before = match next.checked_sub(2).map(|before| &cell.versions[before]) {
+                None => cell.parent.filter(|_| !write.created),
+                Some(before) => (!before.is_estimate).then_some(before.value),
+            };
+            put.is_outdated |= before.is_some_and(|before| before != write.before);
+            if let Some(next) = cell.versions.get(next)
+                && !next.is_estimate
+                && next.read != write.now
+            {
+                put.outdated.push(next.step);
+            }
+        }
+        self.filter.add(&address, slot);
+        Ok(())
+    }
+
+    /// Removes a write of an earlier run of a step.
+    fn remove(&self, step: usize, key: &Key) {
+        match *key {
+            Key::Account(address) => {
+                let mut cells = self.shard(account_shard(&address));
+                if let Some(cell) = cells.accounts.get_mut(&address) {
+                    cell.remove_set(step);
+                    cell.adds.remove(step);
+                }
+            }
+            Key::Slot(address, slot) => {
+                let mut cells = self.shard(slot_shard(&address, slot));
+                if let Some(cell) = cells.slots.get_mut(&(address, slot)) {
+                    let place = cell.versions.binary_search_by_key(&step, |it| it.step);
+                    place.ok().map(|place| cell.versions.remove(place));
+                }
+            }
+        }
+    }
+
+    /// Makes the writes of a step estimates. Returns the later steps that read them, as far as these
+    /// wrote the same keys.
+    pub(super) fn make_estimates(&self, step: usize) -> Vec<usize> {
+        let left = lock(&self.left[step]);
+        let mut readers = Vec::new();
+        for key in &*left {
+            match *key {
                 Key::Account(address) => {
-                    let mut shard = self.shard(address.0[19]);
-                    if let Some(versions) = shard.accounts.get_mut(address) {
-                        versions.remove(index);
+                    let mut cells = self.shard(account_shard(&address));
+                    if let Some(cell) = cells.accounts.get_mut(&address) {
+                        readers.extend(make_estimate(&mut cell.sets, step));
                     }
                 }
                 Key::Slot(address, slot) => {
-                    let mut shard = self.shard(address.0[19] ^ slot.byte(0));
-                    if let Some(versions) = shard.slots.get_mut(&(*address, *slot)) {
-                        versions.remove(index);
+                    let mut cells = self.shard(slot_shard(&address, slot));
+                    if let Some(cell) = cells.slots.get_mut(&(address, slot)) {
+                        readers.extend(make_estimate(&mut cell.versions, step));
                     }
                 }
             }
         }
+        readers.sort_unstable();
+        readers.dedup();
+        readers
     }
 
-    fn shard(&self, by: u8) -> MutexGuard<'_, Shard> {
-        let shard = &self.shards[usize::from(by) % SHARDS];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Forgets which keys a step has written, when it will not run again.
+    pub(super) fn forget(&self, step: usize) {
+        *lock(&self.left[step]) = Vec::new();
+    }
+
+    /// Locks one of the [`SHARDS`].
+    pub(super) fn shard(&self, shard: usize) -> MutexGuard<'_, Cells> {
+        lock(&self.shards[shard].0)
     }
 }
 
-/// A set of keys, some of which it may contain without their having been added. Most keys that a
-/// block reads are never written: for these one look here replaces a lock and a look-up.
+pub(super) fn account_shard(address: &Address) -> usize {
+    usize::from(address.0[19]) % SHARDS
+}
+
+fn slot_shard(address: &Address, slot: U256) -> usize {
+    usize::from(address.0[19] ^ slot.byte(0)) % SHARDS
+}
+
+/// Inserts or replaces a version. Returns the place after it.
+fn insert<V, R>(versions: &mut Vec<Version<V, R>>, version: Version<V, R>) -> usize {
+    match versions.binary_search_by_key(&version.step, |known| known.step) {
+        Ok(place) => {
+            versions[place] = version;
+            place + 1
+        }
+        Err(place) => {
+            versions.insert(place, version);
+            place + 1
+        }
+    }
+}
+
+/// Makes the version of a step an estimate. Returns the step of the version after it, unless that is
+/// an estimate.
+fn make_estimate<V, R>(versions: &mut [Version<V, R>], step: usize) -> Option<usize> {
+    let place = versions.binary_search_by_key(&step, |known| known.step);
+    let place = place.ok()?;
+    versions[place].is_estimate = true;
+    let next = versions.get(place + 1)?;
+    (!next.is_estimate).then_some(next.step)
+}
+
+impl AccountCell {
+    fn before(&mut self, step: usize) -> Found<Option<AccountInfo>> {
+        let place = self.sets.partition_point(|version| version.step < step);
+        let (base, start) = match place.checked_sub(1).map(|place| &self.sets[place]) {
+            None => (&self.parent, 0),
+            Some(set) if set.is_estimate => return Found::WaitFor(set.step),
+            Some(set) => (&set.value, set.step + 1),
+        };
+        Found::Value(match self.adds.sum(start, step) {
+            None => base.clone(),
+            Some(Amount { balance, nonce }) => {
+                let mut info = base.clone().unwrap_or_default();
+                info.balance = info.balance.wrapping_add(balance);
+                info.nonce = info.nonce.wrapping_add(nonce);
+                Some(info)
+            }
+        })
+    }
+
+    /// The account after all steps, and the last step that deleted its slots.
+    pub(super) fn last(&mut self) -> (Option<Account>, Option<usize>) {
+        let last = match self.before(usize::MAX) {
+            Found::Value(last) => last.as_ref().map(account),
+            // No estimate is left when all steps have run.
+            Found::Parent | Found::Unread | Found::WaitFor(_) => self.parent.as_ref().map(account),
+        };
+        (last, self.wipes.last().copied())
+    }
+
+    /// The balance after each addition that changes it, by step.
+    pub(super) fn added_balances(&mut self) -> Vec<(usize, U256)> {
+        let adds = self.adds.all().iter();
+        let steps: Vec<_> = adds
+            .filter(|(_, amount)| !amount.balance.is_zero())
+            .map(|(step, _)| *step)
+            .collect();
+        let mut balances = Vec::with_capacity(steps.len());
+        for step in steps {
+            if let Found::Value(Some(info)) = self.before(step + 1) {
+                balances.push((step, info.balance));
+            }
+        }
+        balances
+    }
+
+    fn remove_set(&mut self, step: usize) {
+        if let Ok(place) = self.sets.binary_search_by_key(&step, |set| set.step) {
+            self.sets.remove(place);
+        }
+        if let Ok(place) = self.wipes.binary_search(&step) {
+            self.wipes.remove(place);
+        }
+    }
+}
+
+impl SlotCell {
+    /// `wiped`: the last step that deleted the account's slots.
+    fn before(&self, step: usize, wiped: Option<usize>) -> Found<U256> {
+        let place = self.versions.partition_point(|version| version.step < step);
+        let version = place.checked_sub(1).map(|place| &self.versions[place]);
+        match version.filter(|version| Some(version.step) >= wiped) {
+            None => match (wiped, self.parent) {
+                (Some(_), _) => Found::Value(U256::ZERO),
+                (None, Some(parent)) => Found::Value(parent),
+                (None, None) => Found::Unread,
+            },
+            Some(version) if version.is_estimate => Found::WaitFor(version.step),
+            Some(version) => Found::Value(version.value),
+        }
+    }
+
+    /// The slot before and after the block. `wiped` as above.
+    pub(super) fn change(&self, wiped: Option<usize>) -> (U256, U256) {
+        let parent = self.parent.unwrap_or_default();
+        match self.before(usize::MAX, wiped) {
+            Found::Value(last) => (parent, last),
+            Found::Parent | Found::Unread | Found::WaitFor(_) => (parent, parent),
+        }
+    }
+}
+
+/// A set of keys, some of which it may contain without their having been added.
 struct Filter(Box<[AtomicU64]>);
 
-impl Default for Filter {
-    fn default() -> Self {
-        Self((0..FILTER_WORDS).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
 impl Filter {
+    fn new(transactions: usize) -> Self {
+        let words = transactions.saturating_mul(FILTER_BITS) / 64;
+        let words = words.next_power_of_two().max(FILTER_WORDS_MIN);
+        Self((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
     /// The word and the bit of an account, for which `slot` is zero, or of a slot.
     fn place(&self, address: &Address, slot: U256) -> (&AtomicU64, u64) {
-        let [.., a, b, c, d] = address.0.0;
+        let [.., a, b, c, d, e, f, g, h] = address.0.0;
         let [low, _, _, high] = slot.into_limbs();
-        let key = u64::from(u32::from_be_bytes([a, b, c, d])) ^ low ^ high.rotate_left(32);
+        let key = u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ low ^ high.rotate_left(32);
         // Fibonacci hashing: the upper bits depend on all bits of the key.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let word = (hash >> 32) as usize % FILTER_WORDS;
+        let word = (hash >> 26) as usize & (self.0.len() - 1);
         (&self.0[word], 1 << (hash >> 58))
     }
 
@@ -190,71 +573,214 @@ impl Filter {
     }
 }
 
-impl<V> Default for ByIndex<V> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<V> ByIndex<V> {
-    fn before(&self, index: usize) -> Option<&V> {
-        let after = self.0.partition_point(|version| version.index < index);
-        Some(&self.0[after.checked_sub(1)?].value)
-    }
-
-    fn put(&mut self, index: usize, is_final: bool, value: V) {
-        let version = Version {
-            index,
-            is_final,
-            value,
-        };
-        match self.find(index) {
-            Ok(place) if is_final || !self.0[place].is_final => self.0[place] = version,
-            Ok(_) => {}
-            Err(place) => self.0.insert(place, version),
-        }
-    }
-
-    fn remove(&mut self, index: usize) {
-        if let Ok(place) = self.find(index) {
-            self.0.remove(place);
-        }
-    }
-
-    fn find(&self, index: usize) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&index, |version| version.index)
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
+    use crate::effects::Needs;
+    use std::convert::Infallible;
+
+    const A: Address = Address::repeat_byte(1);
+
+    struct Parent;
+
+    impl ParentValues for Parent {
+        type Error = Infallible;
+
+        fn account(&self, _: Address) -> Result<Option<AccountInfo>, Infallible> {
+            Ok(Some(info(100, 1)))
+        }
+
+        fn slot(&self, _: Address, slot: U256) -> Result<U256, Infallible> {
+            Ok(slot)
+        }
+    }
+
+    fn info(balance: u64, nonce: u64) -> AccountInfo {
+        AccountInfo {
+            balance: U256::from(balance),
+            nonce,
+            ..AccountInfo::default()
+        }
+    }
+
+    fn add(balance: u64, nonce: u64) -> Writes {
+        let balance = U256::from(balance);
+        let write = AccountWrite::Add { balance, nonce };
+        Writes {
+            accounts: vec![(A, write)],
+            ..Writes::default()
+        }
+    }
+
+    fn set(before: AccountInfo, now: Option<AccountInfo>, wiped: bool) -> Writes {
+        let before = Some(account(&before));
+        let write = AccountWrite::Set { before, now, wiped };
+        Writes {
+            accounts: vec![(A, write)],
+            ..Writes::default()
+        }
+    }
+
+    fn slot(slot: u64, before: u64, now: u64) -> Writes {
+        let [slot, before, now] = [slot, before, now].map(U256::from);
+        Writes {
+            slots: vec![SlotWrite {
+                address: A,
+                slot,
+                before,
+                now,
+                created: false,
+            }],
+            ..Writes::default()
+        }
+    }
+
+    fn put(versions: &Versions, step: usize, writes: Writes) -> Put {
+        versions.put(step, writes, &Parent).unwrap()
+    }
+
+    fn outdated(steps: &[usize]) -> Put {
+        Put {
+            is_outdated: false,
+            outdated: steps.to_vec(),
+        }
+    }
+
+    fn value(versions: &Versions, at: u64, step: usize) -> Found<u64> {
+        match versions.slot(A, U256::from(at), step) {
+            Found::Parent => Found::Parent,
+            Found::Unread => Found::Unread,
+            Found::Value(value) => Found::Value(value.to()),
+            Found::WaitFor(step) => Found::WaitFor(step),
+        }
+    }
 
     #[test]
-    fn a_late_guess_does_not_replace_what_was_executed_in_order() {
-        let mut versions = ByIndex::default();
-        versions.put(1, false, "guess");
-        versions.put(1, true, "in order");
-        versions.put(1, false, "late guess");
-        assert_eq!(versions.before(2), Some(&"in order"));
-        versions.put(0, false, "earlier");
-        assert_eq!(versions.before(1), Some(&"earlier"));
-        versions.remove(1);
-        assert_eq!(versions.before(2), Some(&"earlier"));
+    fn a_step_finds_what_earlier_ones_wrote() {
+        let versions = Versions::new(9);
+        assert_eq!(value(&versions, 5, 9), Found::Parent);
+        assert_eq!(put(&versions, 3, slot(5, 5, 30)), outdated(&[]));
+        assert_eq!(put(&versions, 6, slot(5, 30, 60)), outdated(&[]));
+        assert_eq!(value(&versions, 5, 3), Found::Value(5));
+        assert_eq!(value(&versions, 5, 4), Found::Value(30));
+        assert_eq!(value(&versions, 5, 9), Found::Value(60));
+        assert_eq!(versions.make_estimates(3), [6]);
+        assert_eq!(value(&versions, 5, 6), Found::WaitFor(3));
+        // Step 3 runs again and writes something else: step 6 has read what is gone.
+        assert_eq!(put(&versions, 3, slot(5, 5, 31)), outdated(&[6]));
+        assert_eq!(put(&versions, 3, slot(7, 7, 1)), outdated(&[]));
+        assert_eq!(value(&versions, 5, 4), Found::Value(5));
+        assert!(put(&versions, 6, slot(5, 30, 60)).is_outdated);
+    }
+
+    #[test]
+    fn additions_apply_to_the_last_write_before_them() {
+        let versions = Versions::new(9);
+        put(&versions, 4, add(4, 1));
+        put(&versions, 2, add(2, 0));
+        let found = |step| match versions.account(A, step) {
+            Found::Value(Some(info)) => (info.balance.to::<u64>(), info.nonce),
+            _ => panic!("it exists"),
+        };
+        assert_eq!(
+            [found(2), found(3), found(9)],
+            [(100, 1), (102, 1), (106, 2)]
+        );
+        put(&versions, 3, set(info(102, 1), Some(info(50, 7)), false));
+        assert_eq!([found(3), found(4), found(9)], [(102, 1), (50, 7), (54, 8)]);
+        versions.make_estimates(3);
+        assert!(matches!(versions.account(A, 9), Found::WaitFor(3)));
+        // An estimate of an addition is taken as it is.
+        put(&versions, 3, add(1, 0));
+        versions.make_estimates(3);
+        assert_eq!(found(9), (107, 2));
+        let mut cells = versions.shard(account_shard(&A));
+        let balances = cells.accounts.get_mut(&A).unwrap().added_balances();
+        let balances = balances.into_iter().map(|(step, it)| (step, it.to()));
+        assert_eq!(
+            balances.collect::<Vec<_>>(),
+            [(2, 102_u64), (3, 103), (4, 107)]
+        );
+    }
+
+    #[test]
+    fn slots_of_a_deleted_account_are_zero() {
+        let versions = Versions::new(9);
+        put(&versions, 2, slot(5, 5, 20));
+        put(&versions, 4, set(info(100, 1), None, true));
+        for (at, step, expected) in [(5, 4, 20), (5, 5, 0), (6, 5, 0), (5, 9, 0)] {
+            assert_eq!(value(&versions, at, step), Found::Value(expected));
+        }
+        assert_eq!(value(&versions, 6, 4), Found::Parent);
+        put(&versions, 6, slot(5, 0, 60));
+        assert_eq!(value(&versions, 5, 9), Found::Value(60));
+        assert!(!versions.exists(A));
+        assert_eq!(
+            (versions.wiped(A, 4), versions.wiped(A, 9)),
+            (None, Some(4))
+        );
+        put(&versions, 4, Writes::default());
+        assert_eq!((versions.wiped(A, 9), versions.exists(A)), (None, true));
+    }
+
+    #[test]
+    fn reads_are_compared_with_what_was_written_since() {
+        let versions = Versions::new(9);
+        let read = |needs, is_guess| Reads {
+            accounts: vec![AccountRead {
+                address: A,
+                found: Some(account(&info(100, 1))),
+                is_guess,
+                needs,
+                slot_count: 1,
+            }],
+            slots: vec![(U256::from(5), U256::from(5))],
+        };
+        let exact = read(Needs::Equal, false);
+        let enough = read(Needs::Balance(U256::from(100)), false);
+        let verdict = |reads: &Reads| versions.verdict(3, reads, &Address::ZERO);
+        assert_eq!([verdict(&exact), verdict(&enough)], [Verdict::Same; 2]);
+        assert_eq!(
+            verdict(&read(Needs::Equal, true)),
+            Verdict::Differs,
+            "a nonce is guessed"
+        );
+        put(&versions, 1, add(1, 0));
+        assert_eq!(
+            [verdict(&exact), verdict(&enough)],
+            [Verdict::Differs, Verdict::Same]
+        );
+        assert_eq!(versions.verdict(3, &exact, &A), Verdict::Same, "left out");
+        put(&versions, 2, slot(5, 5, 6));
+        assert_eq!(verdict(&enough), Verdict::Differs);
+        versions.make_estimates(2);
+        assert_eq!(verdict(&enough), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_slot_of_a_created_account_is_unread() {
+        let versions = Versions::new(9);
+        let mut writes = slot(5, 0, 1);
+        writes.slots[0].created = true;
+        put(&versions, 2, writes);
+        assert_eq!(value(&versions, 5, 2), Found::Unread);
+        assert_eq!(value(&versions, 5, 3), Found::Value(1));
     }
 
     #[test]
     fn the_filter_contains_whatever_was_added_and_little_else() {
-        let filter = Filter::default();
-        let slot = |number: u64| (Address::with_last_byte(7), U256::from(number));
+        let filter = Filter::new(500);
+        let key = |number: u64| {
+            let address = Address::from_word(alloy_primitives::keccak256(number.to_be_bytes()));
+            (address, U256::from(number % 3))
+        };
         for number in 0..1000 {
-            let (address, slot) = slot(number);
+            let (address, slot) = key(number);
             filter.add(&address, slot);
         }
         let contained = |numbers: std::ops::Range<u64>| {
-            let slots = numbers.map(slot);
-            slots
-                .filter(|(address, slot)| filter.has(address, *slot))
+            let keys = numbers.map(key);
+            keys.filter(|(address, slot)| filter.has(address, *slot))
                 .count()
         };
         assert_eq!(contained(0..1000), 1000);

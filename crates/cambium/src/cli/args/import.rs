@@ -80,8 +80,8 @@ pub(crate) struct ImportArgs {
 /// Executors by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ExecutorName {
-    /// As suits each block: `parallel` if it comes with an access list; otherwise `optimistic` with 4
-    /// threads or more, and `sequential` with fewer
+    /// As suits each block: `parallel` if it comes with an access list; otherwise, with 4 threads or
+    /// more, `optimistic` or `sequential`, whichever was faster; and `sequential` with fewer
     Auto,
     /// One transaction after another
     Sequential,
