@@ -26,14 +26,28 @@ fn path(index: u64) -> B256 {
     path
 }
 
-/// Processor time of all threads that the process has.
-fn processor_time() -> Duration {
+/// Processor time of the process's threads that do not merge, and of those that do.
+fn processor_time() -> [Duration; 2] {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
-    let of_thread = |thread: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        stat.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    Duration::from_nanos(threads.flatten().filter_map(of_thread).sum())
+    let mut times = [Duration::ZERO; 2];
+    for thread in threads.flatten() {
+        let read = |file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        let nanoseconds = read("schedstat")
+            .split_whitespace()
+            .next()
+            .map(str::parse::<u64>);
+        let merges = read("comm").starts_with("cambium-merge");
+        times[usize::from(merges)] +=
+            Duration::from_nanos(nanoseconds.and_then(Result::ok).unwrap_or(0));
+    }
+    times
+}
+
+/// Processor time of this thread, which leaves parallel work to the engine's threads.
+fn own_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split_whitespace().next().map(str::parse);
+    Duration::from_nanos(nanoseconds.and_then(Result::ok).unwrap_or(0))
 }
 
 fn meta(number: u64, state_root: B256) -> BlockMeta {
@@ -71,23 +85,23 @@ fn some(seed: &mut u64, all: u64, count: u64) -> Vec<B256> {
     paths
 }
 
-/// Times of one block: its reads, its root, and all of it.
+/// Times of one block: its reads, its root, all of it, and this thread's part of reads and root.
 fn block(
     db: &Db,
     view: &mut View,
     seed: &mut u64,
     state: (u64, u64),
     kind: &Kind,
-) -> Result<[Duration; 3], StateError> {
+) -> Result<[Duration; 4], StateError> {
     let contract = path(0);
     let accounts = some(seed, state.0, kind.accounts);
     let slots = some(seed, state.1, kind.slots);
     let slots: Vec<_> = slots.into_iter().map(|slot| (contract, slot)).collect();
-    let start = Instant::now();
+    let (start, own) = (Instant::now(), own_time());
     let session = view.clone().session();
     let values = session.accounts(&accounts)?;
     let held = session.storage(&slots)?;
-    let read = start.elapsed();
+    let (read, mut own) = (start.elapsed(), own_time() - own);
     let mut changes: Vec<_> = accounts
         .iter()
         .zip(values)
@@ -118,14 +132,15 @@ fn block(
         );
     }
     let changes = Changes::new(changes);
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), own_time());
     let staged = session.finish(changes, Vec::new())?;
     let finished = began.elapsed();
+    own += own_time() - before;
     let number = view.block().number + 1;
     let root = staged.root();
     staged.seal(meta(number, root))?.commit()?;
     *view = db.view()?;
-    Ok([read, finished, read + began.elapsed()])
+    Ok([read, finished, read + began.elapsed(), own])
 }
 
 fn main() -> Result<(), StateError> {
@@ -172,8 +187,8 @@ fn main() -> Result<(), StateError> {
         kind("25,000 payments", 50_000, 0, rounds / 5),
     ];
     println!(
-        "{:>40} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "median, us", "reads", "root", "all", "processor", "apply", "hash"
+        "{:>40} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "median, us", "reads", "root", "all", "serial", "processor", "merging", "apply", "hash"
     );
     let mut seed = 0;
     for kind in &kinds {
@@ -181,7 +196,7 @@ fn main() -> Result<(), StateError> {
         let blocks = (0..kind.rounds.max(1))
             .map(|_| block(&db, &mut view, &mut seed, (accounts, slots), kind))
             .collect::<Result<Vec<_>, _>>()?;
-        let (time, after) = (processor_time() - before, db.counters());
+        let (after, done) = (processor_time(), db.counters());
         let each = |nanoseconds: u64| nanoseconds / blocks.len() as u64 / 1_000;
         let median = |at: usize| {
             let mut times: Vec<_> = blocks.iter().map(|times| times[at]).collect();
@@ -189,14 +204,16 @@ fn main() -> Result<(), StateError> {
             times[times.len() / 2].as_micros()
         };
         println!(
-            "{:>40} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "{:>40} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             kind.name,
             median(0),
             median(1),
             median(2),
-            each(time.as_nanos() as u64),
-            each(after.apply_ns - counters.apply_ns),
-            each(after.hash_ns - counters.hash_ns),
+            median(3),
+            each((after[0] - before[0]).as_nanos() as u64),
+            each((after[1] - before[1]).as_nanos() as u64),
+            each(done.apply_ns - counters.apply_ns),
+            each(done.hash_ns - counters.hash_ns),
         );
     }
     println!("root {}", view.state_root());

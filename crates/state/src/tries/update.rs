@@ -42,7 +42,7 @@ impl TrieShards {
         pages: PagesAre,
         counters: &Counters,
     ) -> Result<B256, StateError> {
-        let count = portions::count(changes.len(), || leaves_of(changes));
+        let count = Workers::Computing.count(changes.len(), || leaves_of(changes));
         let share = changes.len().div_ceil(count);
         let portions = portions::divide(&mut self.shards, changes, count, |change| {
             change.path[0].into()
@@ -95,7 +95,7 @@ impl TrieShards {
         base: &Base,
     ) -> Result<Vec<K::Value>, StateError> {
         let shard = |key: &K| shard_of(&key.path());
-        let count = portions::count(keys.len(), || keys.len());
+        let count = Workers::Reading.count(keys.len(), || keys.len());
         let portions = portions::divide(&mut self.shards, keys, count, shard);
         let values = on_threads(Workers::Reading, portions, |portion| {
             let Portion {
@@ -218,7 +218,7 @@ impl TrieShards {
         ) -> Result<Option<T>, StateError>
         + Sync,
     ) -> Result<Option<Vec<T>>, StateError> {
-        let count = portions::count(keys.len(), || keys.len());
+        let count = Workers::Computing.count(keys.len(), || keys.len());
         let portions = portions::divide(&mut self.shards, keys, count, &shard);
         let parts = on_threads(Workers::Computing, portions, |portion| {
             let Portion {
@@ -389,4 +389,38 @@ fn large_runs<K: Key>(keys: &[K]) -> impl Iterator<Item = (&[K], bool)> {
         rest = others;
         Some((run, is_large)).filter(|(run, _)| !run.is_empty())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_runs_are_those_of_one_account_with_many_keys() {
+        let lens = [1, 255, 256, 3, 1_000, 128, 300, 257, 127, 129];
+        for count in 0..=lens.len() {
+            for skipped in 0..count {
+                let lens = &lens[skipped..count];
+                let keys: Vec<_> = (0..)
+                    .zip(lens)
+                    .flat_map(|(account, len)| {
+                        let slot = |at: u64| B256::left_padding_from(&at.to_be_bytes());
+                        (0..*len).map(move |at| (B256::repeat_byte(account), slot(at)))
+                    })
+                    .collect();
+                let mut joined = Vec::new();
+                let mut large = Vec::new();
+                for (run, is_large) in large_runs(&keys) {
+                    joined.extend_from_slice(run);
+                    if is_large {
+                        assert!(run.iter().all(|key| key.0 == run[0].0));
+                        large.push(run.len() as u64);
+                    }
+                }
+                assert_eq!(joined, keys);
+                let expected = lens.iter().copied().filter(|len| *len >= 256);
+                assert_eq!(large, expected.collect::<Vec<_>>());
+            }
+        }
+    }
 }
