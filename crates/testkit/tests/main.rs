@@ -24,6 +24,7 @@ mod imports;
 mod index;
 mod inserted_blocks;
 mod kept_blocks;
+mod large_storages;
 mod layered;
 mod loader;
 mod long_values;

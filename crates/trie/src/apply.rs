@@ -10,10 +10,17 @@ use crate::{
     node_ref::{NodeKind, NodeRef, Stub},
     partial::PartialTrie,
     resolve::Resolve,
+    slots_job::SpreadSlots,
 };
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
+
+/// Most edits whose nodes are prefetched before they are applied: the nodes on their paths fit into
+/// the second-level cache.
+const AHEAD_EDITS: usize = 512;
+/// Number of paths that are prefetched side by side.
+const PATHS_AT_ONCE: usize = 32;
 
 impl PartialTrie {
     /// Applies changes, which must be sorted by path and unique. Loads the absent subtries on their
@@ -30,6 +37,21 @@ impl PartialTrie {
         changes: &[AccountDiff],
         resolver: &mut R,
     ) -> Result<(), UpdateError<R::Error>> {
+        self.apply_with(changes, resolver, None)
+    }
+
+    /// Like [`PartialTrie::apply`], but divides storage tries with many changed slots, and changes their parts on the
+    /// threads of `spread`.
+    ///
+    /// # Errors
+    ///
+    /// As [`PartialTrie::apply`].
+    pub fn apply_with<R: Resolve>(
+        &mut self,
+        changes: &[AccountDiff],
+        resolver: &mut R,
+        spread: Option<&dyn SpreadSlots<R>>,
+    ) -> Result<(), UpdateError<R::Error>> {
         let Some(first) = changes.first() else {
             return Ok(());
         };
@@ -37,9 +59,13 @@ impl PartialTrie {
         let mut cx = Context {
             resolver,
             account: first.path,
+            spread,
         };
-        let root = self.root;
-        match self.edit(&mut cx, root, self.base.len(), changes) {
+        let (root, depth) = (self.root, self.base.len());
+        if changes.len() <= AHEAD_EDITS {
+            self.prefetch_paths(root, depth, changes);
+        }
+        match self.edit(&mut cx, root, depth, changes) {
             Ok(root) => {
                 self.root = root;
                 Ok(())
@@ -117,6 +143,9 @@ impl PartialTrie {
             let len = rest.partition_point(|edit| nibble(edit.key(), depth) == at);
             let (group, others) = rest.split_at(len);
             let child = self.arena.branches[index].children[at];
+            if edits.len() > AHEAD_EDITS && group.len() <= AHEAD_EDITS {
+                self.prefetch_paths(child, depth + 1, group);
+            }
             let child = self.edit(cx, child, depth + 1, group)?;
             let node = &mut self.arena.branches[index];
             node.children[at] = child;
@@ -126,9 +155,35 @@ impl PartialTrie {
         self.collapse::<E, R>(cx, index, depth, edits[0].key())
     }
 
+    /// Prefetches the nodes on the paths of `edits` from the node at `link` down, which is at depth `depth`
+    /// of their keys: of many paths at a time, level by level.
+    pub(crate) fn prefetch_paths<E: Edit>(&self, link: Link, depth: usize, edits: &[E]) {
+        for edits in edits.chunks(PATHS_AT_ONCE) {
+            let mut places = [(link, depth); PATHS_AT_ONCE];
+            let mut goes_on = true;
+            while core::mem::take(&mut goes_on) {
+                for (edit, (link, depth)) in edits.iter().zip(&mut places) {
+                    (*link, *depth) = match link.id() {
+                        NodeId::Branch(index) => {
+                            let at = nibble(edit.key(), *depth);
+                            (self.arena.branches[index].children[at], *depth + 1)
+                        }
+                        NodeId::Extension(index) => {
+                            let node = &self.arena.extensions[index];
+                            (node.child, usize::from(node.end) - E::LEVEL)
+                        }
+                        _ => continue,
+                    };
+                    self.arena.prefetch(*link);
+                    goes_on = true;
+                }
+            }
+        }
+    }
+
     /// Brings a branch into canonical form: unchanged if it has two children or more, removed if it
     /// has none, and replaced by its only child, moved up to `depth`, if it has one.
-    fn collapse<E: Edit, R: Resolve>(
+    pub(crate) fn collapse<E: Edit, R: Resolve>(
         &mut self,
         cx: &mut Context<'_, R>,
         index: u32,
@@ -243,9 +298,21 @@ impl PartialTrie {
             unreachable!("{link:?} is no stub")
         };
         let stub = self.arena.stubs[index];
-        let loaded = resolver
-            .resolve(path, &stub, self)
-            .map_err(UpdateError::Resolve)?;
+        let part = match path.account_part() {
+            Some(account) if path.len() > ACCOUNT_NIBBLES && self.is_divided(&account.0) => {
+                Some(path.nibble(ACCOUNT_NIBBLES).into())
+            }
+            _ => None,
+        };
+        let around = self.arena.current;
+        if part.is_some() {
+            self.arena.enter(part);
+        }
+        let loaded = resolver.resolve(path, &stub, self);
+        if part.is_some() {
+            self.arena.enter(around);
+        }
+        let loaded = loaded.map_err(UpdateError::Resolve)?;
         self.check_loaded(loaded, path, &stub)?;
         self.arena.free_node(link);
         Ok(loaded)
@@ -290,6 +357,8 @@ pub(crate) struct Context<'a, R> {
     pub(crate) resolver: &'a mut R,
     /// The account whose slots are being edited.
     pub(crate) account: B256,
+    /// The threads for large storage tries.
+    pub(crate) spread: Option<&'a dyn SpreadSlots<R>>,
 }
 
 /// A change of one leaf.
@@ -364,6 +433,16 @@ impl Edit for AccountDiff {
         leaf: Link,
         depth: usize,
     ) -> Result<Link, UpdateError<R::Error>> {
+        let keeps_storage = matches!(
+            (leaf.id(), &self.account),
+            (
+                NodeId::Account(_),
+                AccountUpdate::Keep | AccountUpdate::Put(_)
+            )
+        );
+        if self.wipe || !keeps_storage {
+            trie.end_division(&self.path.0);
+        }
         let index = match (leaf.id(), &self.account) {
             (_, AccountUpdate::Delete) => {
                 trie.arena.free_subtrie(leaf);
@@ -411,7 +490,7 @@ impl Edit for AccountDiff {
         }
         if !self.slots.is_empty() {
             cx.account = self.path;
-            storage = trie.edit(cx, storage, 0, &self.slots)?;
+            storage = trie.edit_storage(cx, storage, &self.slots)?;
         }
         trie.arena.accounts[index].storage = storage;
         Ok(Link::account(index))

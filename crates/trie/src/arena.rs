@@ -7,6 +7,7 @@
 use crate::{
     node_ref::{NodeRef, Stub},
     prefetch::prefetch,
+    slab::{INDEX_BITS, PARTS, Slab},
 };
 use alloc::vec::Vec;
 use alloy_primitives::KECCAK256_EMPTY;
@@ -79,7 +80,6 @@ pub(crate) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Link(u32);
 
-const INDEX_BITS: u32 = 29;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 /// A decoded [`Link`]: the type of the node, and its index in the slab of that type.
@@ -153,110 +153,6 @@ impl fmt::Debug for Link {
             NodeId::Entry(index) => ("entry", index),
         };
         write!(f, "Link({name} {index})")
-    }
-}
-
-/// Items of one chunk, as a power of two: 14 to 28 KiB of nodes.
-const CHUNK_BITS: u32 = 8;
-const CHUNK_ITEMS: usize = 1 << CHUNK_BITS;
-
-/// Items of one type by index. Indices of freed items are reused.
-///
-/// Items are stored in chunks and never move: tries grow fast, and an index is large and
-/// long-lived.
-#[derive(Clone)]
-pub(crate) struct Slab<T> {
-    /// All chunks except the last are full. The first grows like a vector, for the many small
-    /// tries.
-    chunks: Vec<Vec<T>>,
-    free: Vec<u32>,
-}
-
-impl<T> Slab<T> {
-    const fn new() -> Self {
-        Self {
-            chunks: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-
-    fn insert(&mut self, item: T) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self[index] = item;
-            return index;
-        }
-        let index = self.end();
-        assert!(
-            index < INDEX_MASK as usize,
-            "an arena of 2^29 nodes of one type is full"
-        );
-        match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < CHUNK_ITEMS => chunk.push(item),
-            last => {
-                let capacity = if last.is_some() { CHUNK_ITEMS } else { 1 };
-                let mut chunk = Vec::with_capacity(capacity);
-                chunk.push(item);
-                self.chunks.push(chunk);
-            }
-        }
-        index as u32
-    }
-
-    fn remove(&mut self, index: u32) {
-        self.free.push(index);
-    }
-
-    /// Number of indices in use, including those of freed items.
-    fn end(&self) -> usize {
-        let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
-        full + self.chunks.last().map_or(0, Vec::len)
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
-        let items = full + self.chunks.last().map_or(0, Vec::capacity);
-        items * size_of::<T>()
-            + self.chunks.capacity() * size_of::<Vec<T>>()
-            + self.free.capacity() * size_of::<u32>()
-    }
-
-    fn shrink_to_fit(&mut self) {
-        self.chunks
-            .last_mut()
-            .into_iter()
-            .for_each(Vec::shrink_to_fit);
-        self.chunks.shrink_to_fit();
-        self.free.shrink_to_fit();
-    }
-
-    /// Returns the size of all items, and that of freed ones, in bytes.
-    fn bytes(&self) -> (usize, usize) {
-        let bytes = |items| items * size_of::<T>();
-        (bytes(self.end()), bytes(self.free.len()))
-    }
-
-    fn len(&self) -> usize {
-        self.end() - self.free.len()
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.chunks.iter_mut().flatten()
-    }
-}
-
-impl<T> core::ops::Index<u32> for Slab<T> {
-    type Output = T;
-
-    #[inline]
-    fn index(&self, index: u32) -> &T {
-        &self.chunks[(index >> CHUNK_BITS) as usize][index as usize % CHUNK_ITEMS]
-    }
-}
-
-impl<T> core::ops::IndexMut<u32> for Slab<T> {
-    #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.chunks[(index >> CHUNK_BITS) as usize][index as usize % CHUNK_ITEMS]
     }
 }
 
@@ -374,6 +270,10 @@ pub(crate) struct Arena {
     value_bytes: usize,
     /// Number of entries whose values are stored apart from their leaves.
     stored_values: usize,
+    /// Accounts whose storage tries are divided: see `divide.rs`.
+    pub(crate) divided: Vec<Key>,
+    /// The nibble of the part that gets new nodes, if it is one of a divided storage trie.
+    pub(crate) current: Option<usize>,
 }
 
 impl Arena {
@@ -388,7 +288,49 @@ impl Arena {
             entries: Slab::new(),
             value_bytes: 0,
             stored_values: 0,
+            divided: Vec::new(),
+            current: None,
         }
+    }
+
+    /// Makes the part of child `nibble` of a divided storage trie the place of new nodes, or none.
+    pub(crate) fn enter(&mut self, nibble: Option<usize>) {
+        self.current = nibble;
+        self.branches.enter(nibble);
+        self.extensions.enter(nibble);
+        self.slots.enter(nibble);
+        self.stubs.enter(nibble);
+    }
+
+    /// Takes out the parts of all divided storage tries.
+    pub(crate) fn detach(&mut self) -> [Self; PARTS] {
+        let mut branches = self.branches.detach();
+        let mut extensions = self.extensions.detach();
+        let mut slots = self.slots.detach();
+        let mut stubs = self.stubs.detach();
+        core::array::from_fn(|part| Self {
+            branches: core::mem::replace(&mut branches[part], Slab::new()),
+            extensions: core::mem::replace(&mut extensions[part], Slab::new()),
+            slots: core::mem::replace(&mut slots[part], Slab::new()),
+            stubs: core::mem::replace(&mut stubs[part], Slab::new()),
+            ..Self::new()
+        })
+    }
+
+    /// Puts back what [`Self::detach`] took out, in the same order.
+    pub(crate) fn attach(&mut self, parts: Vec<Self>) {
+        let (mut branches, mut extensions) = (Vec::new(), Vec::new());
+        let (mut slots, mut stubs) = (Vec::new(), Vec::new());
+        for part in parts {
+            branches.push(part.branches);
+            extensions.push(part.extensions);
+            slots.push(part.slots);
+            stubs.push(part.stubs);
+        }
+        self.branches.attach(branches.into_iter());
+        self.extensions.attach(extensions.into_iter());
+        self.slots.attach(slots.into_iter());
+        self.stubs.attach(stubs.into_iter());
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -400,6 +342,7 @@ impl Arena {
             + self.stubs.memory_bytes()
             + self.entries.memory_bytes()
             + self.value_bytes
+            + self.divided.capacity() * size_of::<Key>()
     }
 
     /// Returns whether there are entries whose values are stored apart from their leaves.
@@ -512,6 +455,12 @@ impl Arena {
             depth,
             value,
         };
+        Link::tagged(4, self.slots.insert(node))
+    }
+
+    /// Adds a copy of a slot's leaf.
+    pub(crate) fn copy_slot(&mut self, index: u32) -> Link {
+        let node = self.slots[index];
         Link::tagged(4, self.slots.insert(node))
     }
 

@@ -208,7 +208,7 @@ impl PartialTrie {
             link = self.expand(link, &path, resolver)?;
             match held {
                 (parent, _) if parent.is_empty() => self.root = link,
-                (parent, nibble) => self.set_child(parent, nibble, link),
+                (parent, nibble) => self.link_child(parent, nibble, link),
             }
         }
         match link.id() {

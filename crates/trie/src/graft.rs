@@ -229,7 +229,7 @@ impl PartialTrie {
                         .filter(is_account)
                         .ok_or(TrieError::Orphan { path })?;
                     let storage = self.arena.add_stub(stub);
-                    self.set_child(account, 0, storage);
+                    self.link_child(account, 0, storage);
                 }
                 LeafValue::Slot(value) => {
                     let owner = account.map(|account| *self.leaf_key(account));
@@ -258,7 +258,7 @@ impl PartialTrie {
             && !slots.is_empty()
         {
             let storage = self.join_leaves(ACCOUNT_NIBBLES, 0, slots);
-            self.set_child(account, 0, storage);
+            self.link_child(account, 0, storage);
             slots.clear();
         }
     }

@@ -64,6 +64,7 @@ mod commitment;
 mod value_commitment;
 mod rlp;
 mod prefetch;
+mod slab;
 mod arena;
 mod error;
 mod partial;
@@ -71,7 +72,9 @@ mod binary;
 mod join;
 mod graft;
 mod resolve;
+mod slots_job;
 mod apply;
+mod divide;
 mod hash;
 mod top_levels;
 mod binary_proof;
@@ -96,6 +99,7 @@ pub use arena::Link;
 pub use binary_proof::{BinaryProof, BinaryProofError, ProofPart};
 pub use cambium_keccak::Batch;
 pub use commitment::{Commitment, CommitmentName};
+pub use divide::DetachedStorage;
 pub use entry_proof::{
     ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, LayeredCommit,
     LayeredEntryProof, LayeredEntryProver, ProvedLayeredUpdate, ProvedRange, ProvedUpdate,
@@ -120,6 +124,7 @@ pub use range::{ExtractedRange, LeafRange};
 pub use range_proof::{ProvedPage, RangeProof, RangeProofError};
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
+pub use slots_job::{SlotsJob, SpreadSlots};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
 pub use trace::Traced;
 pub use upper::{

@@ -511,6 +511,7 @@ impl PartialTrie {
 
     /// Makes the node at `link` the root. Does not free the previous root.
     pub fn set_root(&mut self, link: Link) {
+        self.arena.divided.clear();
         self.root = link;
     }
 
@@ -522,6 +523,13 @@ impl PartialTrie {
     ///
     /// Panics if `parent` is a slot, blinded or empty.
     pub fn set_child(&mut self, parent: Link, nibble: u8, child: Link) {
+        // The child may be outside its part of a divided storage trie.
+        self.arena.divided.clear();
+        self.link_child(parent, nibble, child);
+    }
+
+    /// Like [`Self::set_child`], for a child that was added to the part of its storage trie, if that is divided.
+    pub(crate) fn link_child(&mut self, parent: Link, nibble: u8, child: Link) {
         match parent.id() {
             NodeId::Branch(index) => {
                 let node = &mut self.arena.branches[index];
@@ -558,11 +566,13 @@ impl PartialTrie {
 
     /// Frees the subtrie at `link`. No node may link to it.
     pub fn free(&mut self, link: Link) {
+        self.arena.divided.clear();
         self.arena.free_subtrie(link);
     }
 
     /// Frees the node at `link`, but none below it. No node may link to it.
     pub fn free_node(&mut self, link: Link) {
+        self.arena.divided.clear();
         self.arena.free_node(link);
     }
 
@@ -612,7 +622,7 @@ impl PartialTrie {
     /// Makes the node at `path` a child of `parent`, or the root if `parent` is empty.
     pub(crate) fn hang(&mut self, parent: Link, path: &Path, link: Link) {
         match path.nibbles().next_back() {
-            Some(nibble) if !parent.is_empty() => self.set_child(parent, nibble, link),
+            Some(nibble) if !parent.is_empty() => self.link_child(parent, nibble, link),
             _ => self.root = link,
         }
     }

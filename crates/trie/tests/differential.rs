@@ -1,14 +1,16 @@
-//! Random changes against a state rebuilt from scratch by alloy-trie, after every step, on three
-//! tries at once: a whole one, one whose subtries come and go, and one in 256 shards.
+//! Random changes against a state rebuilt from scratch by alloy-trie, after every step, on four
+//! tries at once: a whole one, one whose subtries come and go, one whose storage tries are divided
+//! over threads besides, and one in 256 shards.
 
 use crate::common::{Model, NodeByNode, Random, steps};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountDiff, Path};
 use cambium_trie::{
-    LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, Stub, TopLevelsError,
-    TrieError, commit, top_levels,
+    LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, SlotsJob,
+    SpreadSlots, Stub, TopLevelsError, TrieError, UpdateError, commit, top_levels,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Loads from a whole trie and its model, in one of the ways in which the engine does.
 struct FromWhole<'a> {
@@ -75,6 +77,80 @@ impl FromWhole<'_> {
             leaves.insert(at, (account, LeafValue::Storage(stub)));
         }
     }
+}
+
+impl FromWhole<'_> {
+    fn another(&mut self) -> Self {
+        Self {
+            random: Random(self.random.next()),
+            loads: 0,
+            ..*self
+        }
+    }
+}
+
+/// Divides storage tries with at least that many changed slots, on a thread for each job.
+struct Divided {
+    slots_min: usize,
+    jobs: AtomicUsize,
+}
+
+impl<'a> SpreadSlots<FromWhole<'a>> for Divided {
+    fn slots_min(&self) -> usize {
+        self.slots_min
+    }
+
+    fn run(
+        &self,
+        jobs: &mut [SlotsJob<'_>],
+        resolver: &mut FromWhole<'a>,
+    ) -> Result<(), UpdateError<TrieError>> {
+        self.jobs.fetch_add(jobs.len(), Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = jobs
+                .iter_mut()
+                .map(|job| {
+                    let (mut own, hashes) = (resolver.another(), resolver.random.one_in(2));
+                    scope.spawn(move || {
+                        assert!(job.slots() > 0);
+                        job.apply(&mut own)?;
+                        if hashes {
+                            commit(&mut [job.trie], &mut Batch::new());
+                        }
+                        Ok::<_, UpdateError<TrieError>>(own.loads)
+                    })
+                })
+                .collect();
+            for thread in threads {
+                resolver.loads += thread.join().expect("a job without a panic")?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Reads slots of one account through the detached parts of its storage trie, if it is large.
+fn read_detached(
+    trie: &mut PartialTrie,
+    model: &Model,
+    account: &B256,
+    slots: &[B256],
+    loader: &mut FromWhole<'_>,
+) {
+    let detached = trie.detach_storage(account, loader).expect("all is there");
+    let Some(mut detached) = detached else {
+        return;
+    };
+    for slot in slots.iter().filter(|slot| slot[0] % 3 == 0) {
+        let part = &mut detached.tries()[usize::from(slot[0] >> 4)];
+        let found = part.load_leaf(&Path::slot(account, slot), loader);
+        let expected = match model.0[account].1.get(slot) {
+            Some(value) => Lookup::Slot(*value),
+            None => Lookup::Absent,
+        };
+        assert_eq!(found.expect("all is there"), expected);
+    }
+    trie.attach_storage(detached);
 }
 
 struct Shards(Vec<PartialTrie>);
@@ -155,9 +231,10 @@ fn run(seed: u64, steps: usize) {
     let slots = random.close_keys(few);
     let mut model = Model::default();
     let (mut whole, mut partial) = (PartialTrie::new(Path::EMPTY), PartialTrie::new(Path::EMPTY));
+    let mut divided = PartialTrie::new(Path::EMPTY);
     let mut shards = Shards::new();
     let mut batch = Batch::new();
-    let (mut evicted, mut loads) = (0, 0);
+    let (mut evicted, mut loads, mut jobs) = (0, 0, 0);
     for step in 0..steps {
         let changes = random.changes(&model, &accounts, &slots);
         evicted += evict(&mut partial, &mut random, &accounts, &slots);
@@ -171,17 +248,34 @@ fn run(seed: u64, steps: usize) {
         partial
             .apply(changes.accounts(), &mut loader)
             .expect("the whole has all of it");
+        if random.one_in(4) {
+            evict(&mut divided, &mut random, &accounts, &slots);
+        }
+        if random.one_in(2) {
+            let account = random.pick(&accounts);
+            read_detached(&mut divided, &model, &account, &slots, &mut loader);
+        }
+        let spread = Divided {
+            slots_min: 1 + random.below(4),
+            jobs: AtomicUsize::new(0),
+        };
+        let spread_or_not = Some(&spread as &dyn SpreadSlots<_>).filter(|_| !random.one_in(4));
+        divided
+            .apply_with(changes.accounts(), &mut loader, spread_or_not)
+            .expect("the whole has all of it");
+        jobs += spread.jobs.into_inner();
         loads += loader.loads;
         whole
             .apply(changes.accounts(), &mut cambium_trie::NoResolve)
             .expect("nothing is absent");
         model.apply(&changes);
-        commit(&mut [&mut whole, &mut partial], &mut batch);
+        commit(&mut [&mut whole, &mut partial, &mut divided], &mut batch);
 
         let root = model.root();
         let at = format!("seed {seed} step {step}");
         assert_eq!(whole.state_root(), Some(root), "{at}");
         assert_eq!(partial.state_root(), Some(root), "{at}, partial");
+        assert_eq!(divided.state_root(), Some(root), "{at}, divided");
         assert_eq!(
             shards.apply(changes.accounts(), &mut batch),
             root,
@@ -190,16 +284,18 @@ fn run(seed: u64, steps: usize) {
         if step % 16 == 0 {
             check_reads(&whole, &model, &accounts, &slots);
             check_reads(&partial, &model, &accounts, &slots);
+            check_reads(&divided, &model, &accounts, &slots);
             partial = reencoded(&partial);
         }
     }
     assert!(
-        evicted > steps / 50 && loads > steps / 50,
-        "{evicted} evicted, {loads} loaded"
+        evicted > steps / 50 && loads > steps / 50 && jobs > steps / 50,
+        "{evicted} evicted, {loads} loaded, {jobs} jobs"
     );
     // Nothing leaks: every counted node is reachable from the root.
     assert_eq!(whole.counts(), count(&whole, whole.root()));
     assert_eq!(partial.counts(), count(&partial, partial.root()));
+    assert_eq!(divided.counts(), count(&divided, divided.root()));
 }
 
 fn reencoded(trie: &PartialTrie) -> PartialTrie {

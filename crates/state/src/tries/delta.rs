@@ -7,7 +7,7 @@
 
 use crate::{
     layers::{overlay::LayerId, tree::Tree},
-    tries::{base::Base, shards::TrieShards, update::PagesAre},
+    tries::{base::Base, shards::TrieShards, slots::PagesAre},
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;

@@ -3,5 +3,7 @@
 pub(crate) mod shards;
 pub(crate) mod base;
 pub(crate) mod resolve;
+pub(crate) mod portions;
+pub(crate) mod slots;
 pub(crate) mod update;
 pub(crate) mod delta;

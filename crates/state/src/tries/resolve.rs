@@ -12,7 +12,7 @@ use cambium_store::Page;
 use cambium_trie::{
     LeafHasher, LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// A part of a page with fewer leaves than this has no cached node references worth reading.
 const DIGEST_LEAVES_MIN: usize = 3;
@@ -29,6 +29,8 @@ pub(crate) struct Resolver<'a> {
     parts: HeldParts,
     /// Pages of which a part was grafted.
     taken: Vec<PlacedPage>,
+    /// Time that the thread of this resolver left its work to others.
+    shared: Duration,
     hasher: LeafHasher,
 }
 
@@ -42,6 +44,7 @@ impl<'a> Resolver<'a> {
             ahead: PrefetchedPages::default(),
             parts: HeldParts::default(),
             taken: Vec::new(),
+            shared: Duration::ZERO,
             hasher: LeafHasher::new(base.snapshot.index.commitment()),
         }
     }
@@ -61,6 +64,32 @@ impl<'a> Resolver<'a> {
     /// Drains the pages of which a part was grafted since the last call.
     pub(crate) fn taken(&mut self) -> impl Iterator<Item = PlacedPage> {
         self.taken.drain(..)
+    }
+
+    /// The base that nodes are loaded from.
+    pub(crate) fn base(&self) -> &'a Base {
+        self.base
+    }
+
+    /// All pages of which a part was grafted.
+    pub(crate) fn into_taken(self) -> Vec<PlacedPage> {
+        self.taken
+    }
+
+    /// Adds pages that resolvers of other threads have taken, in a time in which this thread left its
+    /// work to them.
+    pub(crate) fn extend_taken(
+        &mut self,
+        pages: impl IntoIterator<Item = Vec<PlacedPage>>,
+        shared: Duration,
+    ) {
+        self.taken.extend(pages.into_iter().flatten());
+        self.shared += shared;
+    }
+
+    /// Time in which the thread of this resolver left its work to others.
+    pub(crate) fn shared(&self) -> Duration {
+        self.shared
     }
 
     /// The page over `path`, if it is already in memory here.

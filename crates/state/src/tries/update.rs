@@ -1,50 +1,23 @@
 //! Applying changes to trie shards, and reading through them, on all cores with nothing shared.
 
 use super::shards::TrieShards;
-use crate::tries::{base::Base, resolve::Resolver};
+use crate::tries::{
+    base::Base,
+    portions::{self, Portion, Workers, on_threads},
+    resolve::Resolver,
+    slots::{DIVIDED_SLOTS_MIN, PagesAre, SlotThreads, pages_ahead, read_divided},
+};
 use alloy_primitives::B256;
-use cambium_primitives::{AccountDiff, AccountUpdate, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
 use cambium_snapshot::{
-    CHUNK_KEYS, Counters, DirtyShard, HeldParts, IndexLookup, Key, PARALLEL_KEYS_MIN, PlacedPage,
-    PrefetchedPages, ReadCause, Snapshot, StateError, hash_tries, hash_tries_on, pool, shard_of,
-    shard_prefix, update_error,
+    CHUNK_KEYS, Counters, DirtyShard, Key, PlacedPage, ReadCause, StateError, hash_tries,
+    hash_tries_on, pool, shard_of, shard_prefix, update_error,
 };
 use cambium_trie::{
-    Alone, EntryProof, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve,
-    SHARDS, Spread, TopLevelsError,
+    Alone, EntryProof, Link, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve, SHARDS,
+    Spread, TopLevelsError,
 };
-use rayon::prelude::*;
-use std::{ops::Range, time::Instant};
-
-/// Shards that one task updates. The number is large, since hashing fills its lanes with nodes of
-/// equal length, and small enough that all cores have work.
-const SHARDS_PER_TASK: usize = 64;
-/// Shards that one task reads from. The number is small enough that no reader waits long for the
-/// last task.
-const SHARDS_PER_READER: usize = 16;
-/// Fewest changed accounts for which other threads are worth waking.
-const PARALLEL_ACCOUNTS_MIN: usize = 32;
-
-/// Where the pages that an update needs are expected to be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PagesAre {
-    /// The changed leaves have just been read.
-    InMemory,
-    /// Some pages may not be in memory: they are read in one batch first.
-    OnDisk,
-}
-
-/// Contribution of a shard to a proof.
-enum ShardProof<T> {
-    /// No key is in it.
-    NotNeeded,
-    Part(T),
-    /// Its keys can't be proved without other shards.
-    Impossible,
-}
-
-/// Adjacent shards, and the number of their group.
-type Part<'a> = (usize, &'a mut [DirtyShard]);
+use std::time::Instant;
 
 impl TrieShards {
     /// Trie shards whose roots are the blinded nodes of `base`.
@@ -69,45 +42,46 @@ impl TrieShards {
         pages: PagesAre,
         counters: &Counters,
     ) -> Result<B256, StateError> {
-        let leaves_of_all = leaves_of(changes);
-        let task = |(number, shards): Part<'_>| -> Result<(), StateError> {
+        let count = Workers::Computing.count(changes.len(), || leaves_of(changes));
+        let share = changes.len().div_ceil(count);
+        let portions = portions::divide(&mut self.shards, changes, count, |change| {
+            change.path[0].into()
+        });
+        on_threads(Workers::Computing, portions, |portion| {
             let start = Instant::now();
-            let first = number * SHARDS_PER_TASK;
-            let mut touched = Vec::with_capacity(shards.len());
+            let Portion {
+                first,
+                shards,
+                items,
+            } = portion;
+            let spread = SlotThreads { pages, counters };
             let mut resolver = Resolver::new(base, ReadCause::Trie);
-            let mut leaves = 0;
-            for (at, shard) in shards.iter_mut().enumerate() {
-                let own = changes_of(changes, first + at);
-                if !own.is_empty() {
-                    if pages == PagesAre::OnDisk {
-                        let tries = std::slice::from_ref(&*shard);
-                        let paths = || paths_of(own);
-                        resolver.read_ahead(pages_ahead(tries, first + at, paths, base)?);
-                    }
-                    let DirtyShard { trie, held } = shard;
-                    trie.apply(own, &mut resolver).map_err(update_error)?;
-                    resolver
-                        .taken()
-                        .for_each(|(addr, page)| held.hold(addr, page));
-                    touched.push(trie);
-                    leaves += leaves_of(own);
+            for own in by_shard(items) {
+                let DirtyShard { trie, held } = &mut shards[usize::from(own[0].path[0]) - first];
+                if pages == PagesAre::OnDisk {
+                    resolver.read_ahead(pages_ahead(|_| trie, || paths_of(own), base)?);
                 }
+                let applied = trie.apply_with(own, &mut resolver, Some(&spread));
+                applied.map_err(update_error)?;
+                resolver
+                    .taken()
+                    .for_each(|(addr, page)| held.hold(addr, page));
             }
-            counters.apply_ns.add(start.elapsed().as_nanos() as u64);
-            if !touched.is_empty() {
-                // A task with far more than its share of leaves would leave the other threads idle.
-                let alone = 2 * leaves * pool::threads() <= 3 * leaves_of_all;
-                let spread: &dyn Spread = if alone { &Alone } else { &pool::Threads };
-                hash_tries_on(&mut touched, spread, counters);
-            }
+            let taken = start.elapsed().saturating_sub(resolver.shared());
+            counters.apply_ns.add(taken.as_nanos() as u64);
+            let numbers = by_shard(items).map(|own| usize::from(own[0].path[0]));
+            let mut numbers = numbers.peekable();
+            let touched = shards.iter_mut().zip(first..).filter_map(|(shard, at)| {
+                let is_touched = numbers.next_if_eq(&at).is_some();
+                is_touched.then_some(&mut shard.trie)
+            });
+            let mut touched: Vec<_> = touched.collect();
+            // A portion with far more than its share would leave the other threads idle.
+            let alone = 2 * items.len() <= 3 * share;
+            let spread: &dyn Spread = if alone { &Alone } else { &pool::Threads };
+            hash_tries_on(&mut touched, spread, counters);
             Ok(())
-        };
-        if changes.len() < PARALLEL_ACCOUNTS_MIN {
-            self.parts(SHARDS_PER_TASK).try_for_each(task)?;
-        } else {
-            let tasks = self.par_parts(SHARDS_PER_TASK);
-            pool::install(|| tasks.try_for_each(task))?;
-        }
+        })?;
         self.build_top_levels(base, counters)?;
         Ok(self.root())
     }
@@ -120,33 +94,42 @@ impl TrieShards {
         keys: &[K],
         base: &Base,
     ) -> Result<Vec<K::Value>, StateError> {
-        let task = |(number, shards): Part<'_>| {
-            let first = number * SHARDS_PER_READER;
-            let own = range_of(keys, first..first + shards.len(), |key| {
-                shard_of(&key.path())
-            });
-            let mut values = Vec::with_capacity(own.len());
+        let shard = |key: &K| shard_of(&key.path());
+        let count = Workers::Reading.count(keys.len(), || keys.len());
+        let portions = portions::divide(&mut self.shards, keys, count, shard);
+        let values = on_threads(Workers::Reading, portions, |portion| {
+            let Portion {
+                first,
+                shards,
+                items,
+            } = portion;
+            let mut values = Vec::with_capacity(items.len());
             let mut resolver = Resolver::new(base, ReadCause::Trie);
-            for chunk in own.chunks(CHUNK_KEYS) {
-                let paths = || chunk.iter().map(Key::path);
-                resolver.read_ahead(pages_ahead(shards, first, paths, base)?);
-                for key in chunk {
-                    let path = key.path();
-                    let DirtyShard { trie, .. } = &mut shards[shard_of(&path) - first];
-                    let leaf = trie.load_leaf(&path, &mut resolver).map_err(update_error)?;
-                    values.push(K::resident(&leaf));
+            for (keys, of_one_account) in large_runs(items) {
+                if of_one_account {
+                    let DirtyShard { trie, .. } = &mut shards[shard(&keys[0]) - first];
+                    let read = read_divided(trie, keys, &mut resolver)?;
+                    hold(shards, first, resolver.taken());
+                    if let Some(read) = read {
+                        values.extend(read);
+                        continue;
+                    }
                 }
-                hold(shards, first, resolver.taken());
+                for chunk in keys.chunks(CHUNK_KEYS) {
+                    let trie = |path: &Path| &shards[shard_of(path) - first].trie;
+                    let paths = || chunk.iter().map(Key::path);
+                    resolver.read_ahead(pages_ahead(trie, paths, base)?);
+                    for key in chunk {
+                        let path = key.path();
+                        let DirtyShard { trie, .. } = &mut shards[shard_of(&path) - first];
+                        let leaf = trie.load_leaf(&path, &mut resolver).map_err(update_error)?;
+                        values.push(K::resident(&leaf));
+                    }
+                    hold(shards, first, resolver.taken());
+                }
             }
             Ok(values)
-        };
-        let values: Vec<_> = if keys.len() < PARALLEL_KEYS_MIN {
-            let tasks = self.parts(SHARDS_PER_READER);
-            tasks.map(task).collect::<Result<_, StateError>>()?
-        } else {
-            let tasks = self.par_parts(SHARDS_PER_READER);
-            pool::install_readers(|| tasks.map(task).collect::<Result<_, StateError>>())?
-        };
+        })?;
         Ok(values.into_iter().flatten().collect())
     }
 
@@ -166,19 +149,13 @@ impl TrieShards {
         if !self.shards.iter().all(is_branch) {
             return Ok(None);
         }
-        let parts = self.prove_shards(base, |shard, trie, resolver| {
-            let own = range_of(keys, shard..shard + 1, |(account, _)| account[0].into());
-            if own.is_empty() {
-                return Ok(ShardProof::NotNeeded);
-            }
+        let shard = |(account, _): &(B256, Vec<B256>)| account[0].into();
+        let parts = self.prove_shards(base, keys, shard, |shard, own, trie, resolver| {
             let changes = changes_of(changes, shard);
             let own = ProofTargets::new(own.to_vec());
             let part = trie.extract_for_changes(&own, changes, resolver);
             let part = part.map_err(update_error)?;
-            Ok(match stays_branch(&part, changes) {
-                true => ShardProof::Part((shard, part)),
-                false => ShardProof::Impossible,
-            })
+            Ok(stays_branch(&part, changes).then_some((shard, part)))
         })?;
         let Some(parts) = parts else {
             return Ok(None);
@@ -216,14 +193,9 @@ impl TrieShards {
         keys: &[B256],
         base: &Base,
     ) -> Result<Option<EntryProof>, StateError> {
-        let parts = self.prove_shards(base, |shard, trie, resolver| {
-            let own = range_of(keys, shard..shard + 1, |key| key[0].into());
-            if own.is_empty() {
-                return Ok(ShardProof::NotNeeded);
-            }
-            let part = trie.prove_entry_part(own, resolver);
-            let part = part.map_err(update_error)?;
-            Ok(part.map_or(ShardProof::Impossible, ShardProof::Part))
+        let shard = |key: &B256| key[0].into();
+        let parts = self.prove_shards(base, keys, shard, |_, own, trie, resolver| {
+            trie.prove_entry_part(own, resolver).map_err(update_error)
         })?;
         let Some(parts) = parts else {
             return Ok(None);
@@ -231,42 +203,44 @@ impl TrieShards {
         Ok(Some(self.top_levels.join_entry_parts(keys, parts)?))
     }
 
-    /// Runs `prove` on each shard, on all cores. Returns what it returns for those that are needed, in
-    /// their order, or `None` if one of them can't be proved by itself.
-    fn prove_shards<T: Send>(
+    /// Runs `prove` on each shard that has some of the sorted `keys`, on all cores. Returns what it returns, in
+    /// the order of the shards, or `None` if one of them can't be proved by itself.
+    fn prove_shards<K: Sync, T: Send>(
         &mut self,
         base: &Base,
-        prove: impl Fn(usize, &mut PartialTrie, &mut Resolver<'_>) -> Result<ShardProof<T>, StateError>
+        keys: &[K],
+        shard: impl Fn(&K) -> usize + Sync,
+        prove: impl Fn(
+            usize,
+            &[K],
+            &mut PartialTrie,
+            &mut Resolver<'_>,
+        ) -> Result<Option<T>, StateError>
         + Sync,
     ) -> Result<Option<Vec<T>>, StateError> {
-        let task = |(number, shards): Part<'_>| {
-            let first = number * SHARDS_PER_READER;
+        let count = Workers::Computing.count(keys.len(), || keys.len());
+        let portions = portions::divide(&mut self.shards, keys, count, &shard);
+        let parts = on_threads(Workers::Computing, portions, |portion| {
+            let Portion {
+                first,
+                shards,
+                items,
+            } = portion;
             let mut resolver = Resolver::new(base, ReadCause::Proof);
             let mut parts = Vec::new();
-            for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
-                match prove(first + at, trie, &mut resolver)? {
-                    ShardProof::NotNeeded => {}
-                    ShardProof::Part(part) => parts.push(part),
-                    ShardProof::Impossible => return Ok(None),
+            for own in items.chunk_by(|a, b| shard(a) == shard(b)) {
+                let number = shard(&own[0]);
+                let DirtyShard { trie, .. } = &mut shards[number - first];
+                match prove(number, own, trie, &mut resolver)? {
+                    Some(part) => parts.push(part),
+                    None => return Ok(None),
                 }
             }
             hold(shards, first, resolver.taken());
-            Ok::<_, StateError>(Some(parts))
-        };
-        let tasks = self.par_parts(SHARDS_PER_READER);
-        let parts = pool::install(|| tasks.map(task).collect::<Result<Vec<_>, _>>())?;
+            Ok(Some(parts))
+        })?;
         let parts = parts.into_iter().collect::<Option<Vec<_>>>();
         Ok(parts.map(|parts| parts.into_iter().flatten().collect()))
-    }
-
-    /// The shards in groups of `shards`.
-    fn parts(&mut self, shards: usize) -> impl Iterator<Item = Part<'_>> {
-        self.shards.chunks_mut(shards).enumerate()
-    }
-
-    /// The shards in groups of `shards`, for several threads.
-    fn par_parts(&mut self, shards: usize) -> impl IndexedParallelIterator<Item = Part<'_>> {
-        self.shards.par_chunks_mut(shards).enumerate()
     }
 
     /// Builds the top levels from the roots of the shards, and hashes them.
@@ -345,16 +319,16 @@ fn leaves_of(changes: &[AccountDiff]) -> usize {
     changes.iter().map(|change| 1 + change.slots.len()).sum()
 }
 
-/// The changes of one shard, out of sorted changes.
-fn changes_of(changes: &[AccountDiff], shard: usize) -> &[AccountDiff] {
-    range_of(changes, shard..shard + 1, |change| change.path[0].into())
+/// Groups sorted changes by their shards.
+fn by_shard(changes: &[AccountDiff]) -> impl Iterator<Item = &[AccountDiff]> {
+    changes.chunk_by(|a, b| a.path[0] == b.path[0])
 }
 
-/// The items of some shards, out of items that are sorted by shard.
-fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -> &[T] {
-    let from = items.partition_point(|item| shard(item) < shards.start);
-    let len = items[from..].partition_point(|item| shard(item) < shards.end);
-    &items[from..from + len]
+/// The changes of one shard, out of sorted changes.
+fn changes_of(changes: &[AccountDiff], shard: usize) -> &[AccountDiff] {
+    let from = changes.partition_point(|change| usize::from(change.path[0]) < shard);
+    let len = changes[from..].partition_point(|change| usize::from(change.path[0]) == shard);
+    &changes[from..from + len]
 }
 
 /// Makes each shard, of those from shard `first` on, hold its pages.
@@ -366,43 +340,87 @@ fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = Pla
     }
 }
 
-/// The paths of sorted changes, in order.
+/// The paths of sorted changes, in order, without the slots for which storage tries are divided.
 fn paths_of(changes: &[AccountDiff]) -> impl Iterator<Item = Path> {
     changes.iter().flat_map(|change| {
         let slots = change.slots.iter();
+        let slots = slots.take(match change.slots.len() {
+            DIVIDED_SLOTS_MIN.. => 0,
+            slots => slots,
+        });
         let slots = slots.map(|(slot, _)| Path::slot(&change.path, slot));
         std::iter::once(Path::account(&change.path)).chain(slots)
     })
 }
 
-/// Reads the pages of the base that the sorted paths need, in one batch, and the parts of the index
-/// above these pages. `tries` are the shards from shard `first` on.
-fn pages_ahead<I: Iterator<Item = Path>>(
-    tries: &[DirtyShard],
-    first: usize,
-    paths: impl Fn() -> I,
-    base: &Base,
-) -> Result<(PrefetchedPages, HeldParts), StateError> {
-    let Snapshot { index, pages, .. } = &*base.snapshot;
-    let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
-    let middle = base.intermediate.as_ref();
-    let below = |path: &Path| {
-        let shard = shard_of(path);
-        !is_in(&tries[shard - first].trie, path)
-            && !middle.is_some_and(|middle| is_in(middle.tries.shard(shard), path))
-    };
-    let paths = || paths().filter(below);
-    let mut held = index.prefetch_parts(paths())?;
-    let mut found = Vec::new();
-    let mut before = None;
-    for path in paths() {
-        let IndexLookup::Page { stub, depth } = index.look_up(&path, &mut held)? else {
-            continue;
+/// Divides sorted keys into runs. Returns for each whether it is all keys of one account, and at least
+/// [`DIVIDED_SLOTS_MIN`]; accounts of the other runs may have fewer.
+fn large_runs<K: Key>(keys: &[K]) -> impl Iterator<Item = (&[K], bool)> {
+    const STEP: usize = DIVIDED_SLOTS_MIN / 2;
+    let account = |key: &K| key.path().prefix(ACCOUNT_NIBBLES);
+    let mut rest = keys;
+    let mut large = None;
+    std::iter::from_fn(move || {
+        let found = large.take().or_else(|| {
+            // Among so many adjacent keys of one account are two in a row that are one step apart.
+            let mut at = 0;
+            while at + STEP < rest.len() {
+                let of = account(&rest[at]);
+                if of == account(&rest[at + STEP]) {
+                    let start = rest[..at].partition_point(|key| account(key) < of);
+                    let len = rest[start..].partition_point(|key| account(key) == of);
+                    if len >= DIVIDED_SLOTS_MIN {
+                        return Some((start, len));
+                    }
+                }
+                at += STEP;
+            }
+            None
+        });
+        let (run, is_large) = match found {
+            Some((0, len)) => (len, true),
+            Some((start, len)) => {
+                large = Some((0, len));
+                (start, false)
+            }
+            None => (rest.len(), false),
         };
-        if before.replace(stub.place) != Some(stub.place) {
-            let prefix = path.prefix(depth);
-            found.push((stub, prefix, pages.cached(&stub, &prefix)?));
+        let (run, others) = rest.split_at(run);
+        rest = others;
+        Some((run, is_large)).filter(|(run, _)| !run.is_empty())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_runs_are_those_of_one_account_with_many_keys() {
+        let lens = [1, 255, 256, 3, 1_000, 128, 300, 257, 127, 129];
+        for count in 0..=lens.len() {
+            for skipped in 0..count {
+                let lens = &lens[skipped..count];
+                let keys: Vec<_> = (0..)
+                    .zip(lens)
+                    .flat_map(|(account, len)| {
+                        let slot = |at: u64| B256::left_padding_from(&at.to_be_bytes());
+                        (0..*len).map(move |at| (B256::repeat_byte(account), slot(at)))
+                    })
+                    .collect();
+                let mut joined = Vec::new();
+                let mut large = Vec::new();
+                for (run, is_large) in large_runs(&keys) {
+                    joined.extend_from_slice(run);
+                    if is_large {
+                        assert!(run.iter().all(|key| key.0 == run[0].0));
+                        large.push(run.len() as u64);
+                    }
+                }
+                assert_eq!(joined, keys);
+                let expected = lens.iter().copied().filter(|len| *len >= 256);
+                assert_eq!(large, expected.collect::<Vec<_>>());
+            }
         }
     }
-    Ok((pages.prefetch(found, ReadCause::Trie)?, held))
 }

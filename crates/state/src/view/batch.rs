@@ -7,7 +7,7 @@
 use crate::view::{read::LayeredKey, state::View};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, EntryValue};
-use cambium_snapshot::{CHUNK_KEYS, EntryKey, PARALLEL_KEYS_MIN, StateError, pool};
+use cambium_snapshot::{CHUNK_KEYS, EntryKey, PORTION_KEYS_MIN, StateError, pool};
 use rayon::prelude::*;
 
 /// Whether a batch read uses the value cache.
@@ -70,11 +70,12 @@ impl View {
         cache: ValueCacheUse,
     ) -> Result<Vec<K::Value>, StateError> {
         let chunk = |keys: &[K]| self.read_chunk(keys, cache);
-        if keys.len() < PARALLEL_KEYS_MIN {
+        // Small chunks if there are few keys, so that every thread has work.
+        let size = keys.len().div_ceil(2 * pool::threads());
+        let size = size.clamp(PORTION_KEYS_MIN, CHUNK_KEYS);
+        if keys.len() <= size {
             return chunk(keys);
         }
-        // Small chunks if there are few keys, so that every thread has work.
-        let size = CHUNK_KEYS.min(keys.len().div_ceil(pool::threads()));
         let chunks: Vec<_> =
             pool::install(|| keys.par_chunks(size).map(chunk).collect::<Result<_, _>>())?;
         Ok(chunks.into_iter().flatten().collect())

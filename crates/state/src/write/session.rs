@@ -34,6 +34,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+/// Fewest keys that several threads sort: fewer are sorted in less time than waking a thread takes.
+const PARALLEL_SORT_MIN: usize = 4096;
+
 /// Id of the next session, by which its uncommitted changes are known.
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
@@ -117,7 +120,10 @@ impl Session {
             return Ok(values);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
-        pool::install(|| sorted.par_sort_unstable());
+        match sorted.len() {
+            PARALLEL_SORT_MIN.. => pool::install(|| sorted.par_sort_unstable()),
+            _ => sorted.sort_unstable(),
+        }
         let (sorted, places): (Vec<K>, Vec<usize>) = sorted.into_iter().unzip();
         let values = self.view.inner.read(&self.view, &sorted)?;
         let mut ordered: Vec<_> = keys.iter().map(|_| None).collect();

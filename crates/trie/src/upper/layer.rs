@@ -210,6 +210,7 @@ impl UpperTrie {
         let mut cx = Context {
             resolver: &mut NoResolve,
             account: first.path,
+            spread: None,
         };
         let root = self.trie.root;
         let edited = self.trie.edit(&mut cx, root, 0, edits);
