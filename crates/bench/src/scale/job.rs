@@ -21,13 +21,16 @@ use std::{
 /// Sizes of all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Size {
+    /// For tests, which look at no figure.
+    Tiny,
     Quick,
     Full,
 }
 
 impl Size {
-    const fn pick<T: Copy>(self, quick: T, full: T) -> T {
+    const fn pick<T: Copy>(self, tiny: T, quick: T, full: T) -> T {
         match self {
+            Self::Tiny => tiny,
             Self::Quick => quick,
             Self::Full => full,
         }
@@ -35,18 +38,12 @@ impl Size {
 
     /// Times that an executor runs a block.
     pub(super) const fn turns(self) -> usize {
-        match self {
-            Self::Quick => 2,
-            Self::Full => 5,
-        }
+        self.pick(1, 2, 5)
     }
 
     /// Batches that are measured, and those before them.
     pub(super) const fn batches(self) -> (u64, u64) {
-        match self {
-            Self::Quick => (4, 1),
-            Self::Full => (20, 3),
-        }
+        self.pick((1, 1), (4, 1), (20, 3))
     }
 }
 
@@ -240,7 +237,7 @@ pub(super) fn setup(dir: PathBuf, size: Size) -> Setup {
         dir,
         workload: Batches {
             seed: 1,
-            accounts: size.pick(1 << 17, 1 << 20),
+            accounts: size.pick(1 << 12, 1 << 17, 1 << 20),
             transfers: TRANSFERS,
         },
         memory_bytes: MEMORY_BYTES,
@@ -296,17 +293,29 @@ impl Case {
 
     /// The chain of an import.
     fn chain(self, size: Size) -> WorkloadParams {
+        let pick = |tiny, quick, full| size.pick(tiny, quick, full);
         let (accounts, senders, transactions, blocks) = match self {
             Self::Payments => (
-                size.pick(50_000, 1_000_000),
-                50_000,
-                1_000,
-                size.pick(16, 150),
+                pick(1_000, 50_000, 1_000_000),
+                pick(1_000, 50_000, 50_000),
+                pick(50, 1_000, 1_000),
+                pick(4, 16, 150),
             ),
-            Self::Tokens => (size.pick(20_000, 200_000), 20_000, 1_000, size.pick(8, 75)),
+            Self::Tokens => (
+                pick(1_000, 20_000, 200_000),
+                pick(1_000, 20_000, 20_000),
+                pick(50, 1_000, 1_000),
+                pick(4, 8, 75),
+            ),
             Self::Swaps(pools) => {
                 let senders = if pools > 100 { 1_000 } else { 5_000 };
-                (size.pick(6_000, 20_000), senders, 500, size.pick(6, 50))
+                let senders = pick(20, senders, senders);
+                (
+                    pick(200, 6_000, 20_000),
+                    senders,
+                    pick(20, 500, 500),
+                    pick(4, 6, 50),
+                )
             }
         };
         self.of(WorkloadParams {
@@ -320,7 +329,7 @@ impl Case {
 
     /// The chain whose first block is a mega-block.
     pub(super) fn mega(self, size: Size) -> WorkloadParams {
-        let part = size.pick(10, 1);
+        let part = size.pick(200, 10, 1);
         self.of(WorkloadParams {
             fork: Fork::Amsterdam,
             blocks: 1,

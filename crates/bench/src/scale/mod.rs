@@ -56,6 +56,9 @@ pub(crate) struct ScaleArgs {
     /// Leave out the settings with more threads than cores.
     #[arg(long)]
     no_crowds: bool,
+    /// Jobs of a few milliseconds, for tests.
+    #[arg(long, hide = true)]
+    tiny: bool,
     /// Print the names of all jobs and end.
     #[arg(long)]
     list: bool,
@@ -124,7 +127,11 @@ pub(crate) fn run(args: &ScaleArgs, quick: bool) -> Result<Report, Box<dyn Error
     }
     let plan = Plan {
         data: data_dir()?.join("scale"),
-        size: if quick { Size::Quick } else { Size::Full },
+        size: match (args.tiny, quick) {
+            (true, _) => Size::Tiny,
+            (false, true) => Size::Quick,
+            (false, false) => Size::Full,
+        },
         rounds: args.rounds.unwrap_or(if quick { 1 } else { 3 }),
         settings: settings(cores, !args.no_crowds),
     };
