@@ -18,7 +18,7 @@ use crate::{
     verify_outcome, verify_state_root,
 };
 use alloy_primitives::U256;
-use cambium_evm::{ExecutionCounts, Executor, Hooks, Outcome, listed_changes};
+use cambium_evm::{ExecutionCounts, Hooks, Outcome, listed_changes};
 use cambium_primitives::BlockId;
 use cambium_state::{Staged, StateError, WithoutBody};
 use std::{sync::Arc, time::Instant};

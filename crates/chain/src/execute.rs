@@ -440,7 +440,7 @@ impl Chain {
 
     /// Executes a block. If the executor is `auto` and could run it speculatively, it does so if that
     /// was faster on the blocks before.
-    fn execute_by_choice<S: StateRead + Sync>(
+    pub(crate) fn execute_by_choice<S: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         state: S,
