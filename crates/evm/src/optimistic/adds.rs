@@ -67,6 +67,10 @@ impl Adds {
         if first >= last {
             return None;
         }
+        if first + 1 == last {
+            // Most accounts have one.
+            return Some(self.adds[first].1);
+        }
         while self.sums.len() < last {
             let before = self.sums.last().copied().unwrap_or_default();
             let (_, amount) = self.adds[self.sums.len()];

@@ -59,7 +59,12 @@ pub(super) fn execute<DB: StateRead + Sync>(
         cache: &cache,
         versions: &versions,
         schedule: &schedule,
-        team: Team::new((threads.get() - 1).min(useful).min(transactions)),
+        team: Team::new(
+            threads
+                .get()
+                .min(useful.saturating_add(1))
+                .min(transactions),
+        ),
         committed: Mutex::new(Ok(Committed::default())),
         finish: Finish::new(input, &versions, &schedule),
         is_over: AtomicBool::new(false),
@@ -348,8 +353,12 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         worker.begin(self.input, step, Some((address, nonce)), Position::Ahead);
         let (result, state, fee) = match worker.runner.transaction_and_fee(index) {
             Ok(ran) => ran,
-            Err(ExecutionError::Database(BelowError::WaitFor(before))) => {
-                self.schedule.wait_for(index, before - 1);
+            Err(ExecutionError::Database(BelowError::WaitFor(before, slot))) => {
+                self.schedule.wait_for(index, before - 1, || {
+                    if let Some((address, slot)) = slot {
+                        self.versions.expect(step, address, slot);
+                    }
+                });
                 return;
             }
             // A transaction that fails here may succeed at its commit position.

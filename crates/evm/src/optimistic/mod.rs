@@ -72,7 +72,7 @@ impl Executor for Optimistic {
         executed.map_err(|error| {
             error.map_database(|error| match error {
                 BelowError::State(error) => error,
-                BelowError::InOrder | BelowError::WaitFor(_) => {
+                BelowError::InOrder | BelowError::WaitFor(..) => {
                     unreachable!("only transactions that run ahead meet these")
                 }
             })

@@ -63,13 +63,13 @@ impl Model {
             transactions: transactions.to_vec(),
             versions: Versions::new(transactions.len() + 3),
             schedule: Schedule::new(after, vec![2]),
-            team: Team::new(threads - 1),
+            team: Team::new(threads),
             committed: Mutex::new(Committed::default()),
         }
     }
 
     /// The reads and writes of a transaction, or the step that it has to wait for.
-    fn run(&self, index: usize) -> Result<(Reads, Writes), usize> {
+    fn run(&self, index: usize) -> Result<(Reads, Writes), (usize, U256)> {
         let Transaction { reads, writes, .. } = self.transactions[index];
         let mut sum = U256::from(1);
         let mut seen: Vec<(U256, U256)> = Vec::new();
@@ -80,7 +80,7 @@ impl Model {
             let value = match self.versions.slot(ACCOUNT, slot, index + 1) {
                 Found::Parent | Found::Unread => Parent.slot(ACCOUNT, slot).unwrap_or_default(),
                 Found::Value(value) => value,
-                Found::WaitFor(step) => return Err(step - 1),
+                Found::WaitFor(step) => return Err((step - 1, slot)),
             };
             seen.push((slot, value));
             if slot != U256::from(writes) || reads.contains(&writes) {
@@ -153,7 +153,10 @@ impl Model {
         }
         let (reads, writes) = match self.run(index) {
             Ok(ran) => ran,
-            Err(before) => return self.schedule.wait_for(index, before),
+            Err((before, slot)) => {
+                let expect = || self.versions.expect(index + 1, ACCOUNT, slot);
+                return self.schedule.wait_for(index, before, expect);
+            }
         };
         let mut put = Put::default();
         let has_result = self.schedule.ran(index, || {

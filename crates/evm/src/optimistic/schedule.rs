@@ -196,7 +196,7 @@ impl<R> Schedule<R> {
                 continue;
             }
             if let Some(before) = self.transactions[index].after
-                && self.wait_at(index, before, Stage::Waiting)
+                && self.wait_at(index, before, Stage::Waiting, || {})
             {
                 continue;
             }
@@ -232,9 +232,10 @@ impl<R> Schedule<R> {
         is_free
     }
 
-    /// Puts a transaction aside that needs the result of an earlier one.
-    pub(super) fn wait_for(&self, index: usize, before: usize) {
-        if !self.wait_at(index, before, Stage::Running) {
+    /// Puts a transaction aside that needs the result of an earlier one. `expect` is called if it
+    /// waits.
+    pub(super) fn wait_for(&self, index: usize, before: usize, expect: impl FnOnce()) {
+        if !self.wait_at(index, before, Stage::Running, expect) {
             let mut state = self.state(index);
             if state.stage == Stage::Running {
                 state.stage = Stage::Waiting;
@@ -246,7 +247,7 @@ impl<R> Schedule<R> {
 
     /// Makes a transaction wait for an earlier one, if that one has not run. `stage`: the stage that
     /// it is in, otherwise it has been committed.
-    fn wait_at(&self, index: usize, before: usize, stage: Stage) -> bool {
+    fn wait_at(&self, index: usize, before: usize, stage: Stage, expect: impl FnOnce()) -> bool {
         let mut earlier = self.state(before);
         if matches!(earlier.stage, Stage::Ran | Stage::Committed) {
             return false;
@@ -254,6 +255,7 @@ impl<R> Schedule<R> {
         let mut state = self.state(index);
         if state.stage == stage {
             state.stage = Stage::Waiting;
+            expect();
             earlier.waiting.push(index);
         }
         true
@@ -375,7 +377,8 @@ impl<R> Schedule<R> {
             let readers = estimate(index);
             drop(state);
             left.extend(readers.into_iter().map(|reader| (reader, Some(index))));
-            let waits = because.is_some_and(|before| self.wait_at(index, before, Stage::Waiting));
+            let waits =
+                because.is_some_and(|before| self.wait_at(index, before, Stage::Waiting, || {}));
             if !waits {
                 self.ready.insert(index);
             }
@@ -555,7 +558,7 @@ mod tests {
         assert_eq!(schedule.claim(), Some(Job::Run(0)));
         assert_eq!(schedule.claim(), Some(Job::Run(1)));
         assert_eq!(schedule.claim(), None, "2 probably depends on 1");
-        schedule.wait_for(1, 0);
+        schedule.wait_for(1, 0, || {});
         assert_eq!(schedule.claim(), None);
         assert!(schedule.ran(0, || Some("ahead")));
         run(&schedule, 1);
@@ -565,7 +568,7 @@ mod tests {
         schedule.outdated(vec![2], None, none);
         assert_eq!(schedule.claim(), Some(Job::Validate(2)));
         assert_eq!(schedule.claim(), Some(Job::Run(2)));
-        schedule.wait_for(2, 1);
+        schedule.wait_for(2, 1, || panic!("it has run"));
         assert_eq!(schedule.claim(), Some(Job::Run(2)));
     }
 

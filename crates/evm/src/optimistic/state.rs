@@ -41,9 +41,9 @@ pub(super) enum BelowError<E> {
     /// The value can't be guessed: the transaction must wait for its commit position.
     #[error("this value is only read at the commit position")]
     InOrder,
-    /// The value is written by a step that will run again.
+    /// The value is written by a step that will run again. The slot, unless it is an account.
     #[error("this value is written by step {0}, which will run again")]
-    WaitFor(usize),
+    WaitFor(usize, Option<(Address, U256)>),
 }
 
 impl<E: DBErrorMarker> DBErrorMarker for BelowError<E> {}
@@ -112,7 +112,7 @@ impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
         let mut account = match self.versions.account(address, self.step) {
             Found::Parent | Found::Unread => parent()?,
             Found::Value(account) => account,
-            Found::WaitFor(step) => return Err(BelowError::WaitFor(step)),
+            Found::WaitFor(step) => return Err(BelowError::WaitFor(step, None)),
         };
         if let Some((sender, nonce)) = self.sender
             && sender == address
@@ -139,7 +139,7 @@ impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
                 value.map_err(BelowError::State)
             }
             Found::Value(value) => Ok(value),
-            Found::WaitFor(step) => Err(BelowError::WaitFor(step)),
+            Found::WaitFor(step) => Err(BelowError::WaitFor(step, Some((address, slot)))),
         }
     }
 

@@ -4,15 +4,26 @@
 //! same. A thread without a job sleeps, and each event wakes at most one thread.
 
 use super::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
-use std::hint::spin_loop;
+use std::{
+    hint::spin_loop,
+    time::{Duration, Instant},
+};
+#[cfg(not(feature = "shuttle"))]
+use std::{num::NonZeroUsize, sync::OnceLock, thread};
 
 /// How often a thread looks for a job before it sleeps. Sleeping and waking take as long as a short
 /// transaction.
 const SPINS: usize = 64;
 
+/// Time until another thread may start beyond the number of processors. Such threads help where
+/// others wait for a disk, and then a block takes long.
+const START_INTERVAL: Duration = Duration::from_millis(2);
+
 pub(super) struct Team {
-    /// Number of threads that may still be started.
-    unstarted: AtomicUsize,
+    /// Number of threads.
+    started: AtomicUsize,
+    threads_max: usize,
+    begun: Instant,
     /// Number of threads that sleep, or are about to, and that nobody wakes.
     idle: AtomicUsize,
     sleepers: Mutex<Sleepers>,
@@ -27,10 +38,12 @@ struct Sleepers {
 }
 
 impl Team {
-    /// A team of one thread, to which at most `more` are added.
-    pub(super) fn new(more: usize) -> Self {
+    /// A team of one thread, which grows to at most `threads_max`.
+    pub(super) fn new(threads_max: usize) -> Self {
         Self {
-            unstarted: AtomicUsize::new(more),
+            started: AtomicUsize::new(1),
+            threads_max,
+            begun: Instant::now(),
             idle: AtomicUsize::new(0),
             sleepers: Mutex::default(),
             wake: Condvar::new(),
@@ -44,16 +57,24 @@ impl Team {
         if self.idle.load(Ordering::SeqCst) > 0 && self.wake_one() {
             return;
         }
-        if self.unstarted.load(Ordering::SeqCst) == 0 {
+        let started = self.started.load(Ordering::SeqCst);
+        if started >= self.threads_max || !self.may_start(started) {
             return;
         }
-        let take = |unstarted: usize| unstarted.checked_sub(1);
-        let taken = self
-            .unstarted
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        let taken =
+            self.started
+                .compare_exchange(started, started + 1, Ordering::SeqCst, Ordering::SeqCst);
         if taken.is_ok() {
             start();
         }
+    }
+
+    fn may_start(&self, started: usize) -> bool {
+        let Some(beyond) = started.checked_sub(processors()) else {
+            return true;
+        };
+        let beyond = u32::try_from(beyond + 1).unwrap_or(u32::MAX);
+        self.begun.elapsed() >= START_INTERVAL.saturating_mul(beyond)
     }
 
     fn wake_one(&self) -> bool {
@@ -109,4 +130,17 @@ impl Team {
         let idle = sleepers.sleeping - sleepers.woken;
         self.idle.store(idle, Ordering::SeqCst);
     }
+}
+
+/// The number of processors. Asking the system takes as long as several transactions.
+#[cfg(not(feature = "shuttle"))]
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZeroUsize::get))
+}
+
+/// In models all threads start at once.
+#[cfg(feature = "shuttle")]
+const fn processors() -> usize {
+    usize::MAX
 }

@@ -388,6 +388,27 @@ impl Versions {
         }
     }
 
+    /// Adds an estimate of a step that waits for a value of the slot. Most steps that read such a
+    /// slot write it, so later ones wait for this step, instead of running at the same time.
+    pub(super) fn expect(&self, step: usize, address: Address, slot: U256) {
+        let mut left = lock(&self.left[step]);
+        let mut cells = self.shard(slot_shard(&address, slot));
+        let Some(cell) = cells.slots.get_mut(&(address, slot)) else {
+            return;
+        };
+        let place = cell.versions.binary_search_by_key(&step, |it| it.step);
+        if let Err(place) = place {
+            let version = Version {
+                step,
+                is_estimate: true,
+                read: U256::ZERO,
+                value: U256::ZERO,
+            };
+            cell.versions.insert(place, version);
+            left.push(Key::Slot(address, slot));
+        }
+    }
+
     /// Makes the writes of a step estimates. Returns the later steps that read them, as far as these
     /// wrote the same keys.
     pub(super) fn make_estimates(&self, step: usize) -> Vec<usize> {
