@@ -200,17 +200,6 @@ impl<T> Slab<T> {
             .extend((end as u32..self.chunks.len() as u32).filter(is_none));
     }
 
-    /// The part whose chunk has `index`, or `None` for home.
-    #[cfg(test)]
-    pub(crate) fn part_of(&self, index: u32) -> Option<usize> {
-        let owner = *self
-            .division
-            .as_ref()?
-            .owners
-            .get((index >> CHUNK_BITS) as usize)?;
-        usize::from(owner).checked_sub(1)
-    }
-
     /// Number of items, including freed ones.
     fn items(&self, of_chunk: impl Fn(&Vec<T>) -> usize) -> usize {
         match self.division {
