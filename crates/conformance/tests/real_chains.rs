@@ -65,7 +65,7 @@ fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
 
 fn at_once(blocks: &[BatchBlock<'_>], state: &Model) -> Vec<Option<Outcome>> {
     let mut outcomes = Vec::new();
-    let threads = NonZeroUsize::new(3).expect("three");
+    let threads = NonZeroUsize::new(16).expect("sixteen");
     execute_batch(blocks, state, threads, |_, outcome, _| {
         outcomes.push(outcome);
         true

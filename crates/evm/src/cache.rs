@@ -20,17 +20,6 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// All keys in an access list, in its order. Of each account the changed slots come first.
-    pub(crate) fn of(list: &AccessList) -> Self {
-        let mut keys = Self::default();
-        for account in list.accounts() {
-            keys.accounts.push(account.address);
-            let slots = account.storage_slots();
-            keys.slots.extend(slots.map(|slot| (account.address, slot)));
-        }
-        keys
-    }
-
     /// The keys whose pre-state values decide what a list's block changes.
     pub(crate) fn for_changes(list: &AccessList) -> Self {
         let mut keys = Self::default();
@@ -151,6 +140,11 @@ impl<V> Default for Cell<V> {
 }
 
 impl<V: Clone> Cell<V> {
+    /// The value, if it is known.
+    pub(crate) fn known(&self) -> Option<&V> {
+        self.value.get()
+    }
+
     /// Returns the value. The first caller reads it; others wait for that.
     pub(crate) fn get<E>(&self, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         if let Some(value) = self.value.get() {

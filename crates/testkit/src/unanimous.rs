@@ -25,12 +25,13 @@ pub struct Unanimous(Arc<Counts>);
 struct Counts {
     listed: AtomicUsize,
     ahead: AtomicUsize,
+    /// Number of executions by access lists.
+    by_lists: AtomicUsize,
 }
 
-/// Number of threads: more than one even on a single processor.
-const THREADS: usize = 3;
-/// Numbers of threads of the optimistic executor, whose threads depend on each other.
-const OPTIMISTIC_THREADS: [usize; 4] = [1, 2, 16, 64];
+/// Numbers of threads. The optimistic executor, whose threads depend on each other, executes each
+/// block with all of them, executors by access lists with one after the other.
+const THREADS: [usize; 4] = [1, 2, 16, 64];
 
 impl Unanimous {
     /// Returns how many blocks were executed in parallel by a true access list.
@@ -42,6 +43,12 @@ impl Unanimous {
     /// valid there.
     pub fn ahead(&self) -> usize {
         self.0.ahead.load(Ordering::Relaxed)
+    }
+
+    fn next_threads(&self) -> usize {
+        let number = self.0.by_lists.fetch_add(1, Ordering::Relaxed);
+        // Kinds take turns as well.
+        THREADS[(number + number / THREADS.len()) % THREADS.len()]
     }
 
     /// Executes the block by all of `kinds`, with the list in `input`, and compares the results.
@@ -60,7 +67,7 @@ impl Unanimous {
                 ..*input
             };
             if *kind == ExecutorKind::Optimistic {
-                for threads in OPTIMISTIC_THREADS {
+                for threads in THREADS {
                     let mut seen = Seen::default();
                     same(*kind, &run(*kind, threads, &input, db, &mut seen), expected);
                     let ahead = seen.counts.parallel;
@@ -69,7 +76,7 @@ impl Unanimous {
                 continue;
             }
             let mut seen = Seen::default();
-            let got = run(*kind, THREADS, &input, db, &mut seen);
+            let got = run(*kind, self.next_threads(), &input, db, &mut seen);
             same(*kind, &got, expected);
             let is_true = input.access_list.is_some() && input.access_list == true_list;
             if is_true && input.rules.is(SpecId::CANCUN) {
@@ -92,7 +99,8 @@ impl Unanimous {
                     ..input
                 };
                 let mut seen = Seen::default();
-                same(*kind, &run(*kind, THREADS, &input, db, &mut seen), expected);
+                let got = run(*kind, self.next_threads(), &input, db, &mut seen);
+                same(*kind, &got, expected);
                 let gives_up = seen.counts.again > 0;
                 assert!(
                     !gives_up || has_empty_account(true_list, db),

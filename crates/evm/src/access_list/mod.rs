@@ -20,6 +20,6 @@ mod sizes;
 
 pub use apply::listed_changes;
 pub(crate) use builder::{AccessListBuilder, list_of};
-pub(crate) use index::{ChangedKey, ListIndex, SlotPlace, Unlisted};
+pub(crate) use index::{ListIndex, ListedKey, SlotPlace, Unlisted};
 pub use sizes::AccessListSizes;
 pub(crate) use step::{Left, StepAccesses, StepRecorder};

@@ -43,11 +43,6 @@ impl<'a> Given<'a> {
         self.index.list()
     }
 
-    /// The codes that the block creates, with their hashes.
-    pub(crate) fn new_codes(&self) -> Vec<(B256, Bytes)> {
-        self.list().codes()
-    }
-
     /// The code with this hash, if the list has it.
     pub(crate) fn code(&self, hash: &B256) -> Option<&Bytecode> {
         self.by_hash.get(hash)

@@ -20,26 +20,26 @@
 //! Such blocks are executed sequentially.
 
 mod given;
-mod parent;
+mod values;
 mod state;
-mod workers;
-mod collect;
+mod stage;
+mod results;
+mod work;
 
 use crate::{
-    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead, account::account,
-    executor::ClaimedChanges, results::BlockResults,
+    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
+    results::check_senders,
 };
-use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{AccessList, Changes, PreStateValues};
-use collect::collect;
-use parent::Parent;
-use revm::{DatabaseRef, primitives::hardfork::SpecId};
-use state::ListState;
-use std::{num::NonZeroUsize, panic::resume_unwind, sync::mpsc, thread};
-use workers::Work;
+use cambium_primitives::AccessList;
+use revm::primitives::hardfork::SpecId;
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, mpsc},
+    thread,
+};
 
-pub(crate) use given::Given;
-pub(crate) use state::ListStateError;
+pub(crate) use values::{BlockValues, Values};
+pub(crate) use work::Work;
 
 /// How the state is read for parallel execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,78 +100,38 @@ impl Listed {
         db: &DB,
         hooks: &mut Hooks<'_, DB::Error>,
     ) -> Option<Outcome> {
-        let results = BlockResults::new::<DB::Error>(input).ok()?;
-        let given = Given::new(list)?;
-        let parent = Parent::new(&given, db);
-        let pre_state = input.pre_state.filter(|values| values.is_of(list));
-        let pre_state = pre_state.filter(|_| self.reads == ListReads::Values);
-        match (self.reads, pre_state) {
-            (_, Some(values)) => parent.trust(values),
-            (ListReads::Changes, None) => {}
-            (_, None) => parent.read_all().ok()?,
+        check_senders::<DB::Error>(input).ok()?;
+        let mut block = BlockValues::new(*input, None);
+        let found = input.pre_state.filter(|values| values.is_of(list));
+        if let Some(found) = found.filter(|_| self.reads == ListReads::Values) {
+            block.trust(found);
         }
-        let work = Work::new(input, &parent, hooks.timed);
-        let (sender, done) = mpsc::channel();
-        let steps = work.steps();
-        let (changes, collected) = thread::scope(|scope| {
-            for _ in 0..self.threads.get() {
-                let sender = sender.clone();
-                let work = &work;
-                scope.spawn(move || work.run(&sender));
-            }
-            drop(sender);
-            let collected = scope.spawn(|| collect(results, steps, done, &given));
-            let changes = self.claimed_changes(&parent, pre_state, &mut hooks.claimed);
-            if changes.is_none() {
-                work.stop();
-            }
-            let collected = collected.join();
-            (
-                changes,
-                collected.unwrap_or_else(|panic| resume_unwind(panic)),
-            )
-        });
-        let (changes, (mut results, contracts)) = (changes?, collected?);
-        if parent.has_empty_account() {
+        let values = Values::new(vec![block], db);
+        // Whoever receives the claimed changes keeps this thread from working on steps.
+        let more = usize::from(hooks.claimed.is_some());
+        let work = Work::new(&values, self.threads.get() + more, hooks.timed);
+        if !work.prepare_one(self.reads) {
             return None;
         }
-        let deposits = results.deposits::<DB::Error>().ok()?;
-        Some(results.finish(deposits, contracts, changes, true))
-    }
-
-    /// Computes the state diff claimed by the list while transactions run. Verifies `pre_state`.
-    fn claimed_changes<DB: StateRead + Sync>(
-        &self,
-        parent: &Parent<'_, DB>,
-        pre_state: Option<&PreStateValues>,
-        claimed: &mut Option<ClaimedChanges<'_>>,
-    ) -> Option<(Changes, Vec<(B256, Bytes)>)> {
-        let given = parent.given();
-        let list = given.list();
-        match (self.reads, pre_state) {
-            (_, Some(values)) => {
-                // Transactions need not wait for this.
-                if !parent.verify(values).ok()? {
-                    return None;
-                }
+        let (sender, done) = mpsc::channel();
+        thread::scope(|scope| {
+            work.start_others(scope, 0, &sender);
+            if self.reads == ListReads::Changes {
+                work.read_changed();
             }
-            (ListReads::Changes, None) => parent.read_ahead().ok()?,
-            (_, None) => {}
-        }
-        // At index 0 no change of the list applies.
-        let before = ListState { parent, at: 0 };
-        let changes = list.changes(
-            |address| {
-                before
-                    .basic_ref(address)
-                    .map(|info| info.as_ref().map(account))
-            },
-            |address, slot| before.storage_ref(address, slot),
-        );
-        let changes = (changes.ok()?, given.new_codes());
-        if let Some(claimed) = claimed {
-            claimed(&changes.0, &changes.1);
-        }
-        Some(changes)
+            while work.read_one(&sender) {}
+            let results = work.results(0)?;
+            let changes = work.claimed(0).map(Arc::new);
+            let claim = changes.clone().filter(|_| hooks.claimed.is_some());
+            let is_complete = results.end_changes(changes);
+            if let (Some(claim), Some(claimed)) = (claim, &mut hooks.claimed) {
+                claimed(&claim.0, &claim.1);
+            }
+            work.end(is_complete, 0, &sender);
+            work.work(0, &sender);
+            Some(())
+        })?;
+        drop(sender);
+        done.recv().ok()?.1
     }
 }

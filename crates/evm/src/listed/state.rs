@@ -1,22 +1,26 @@
-//! The pre-state of one step of a block, derived from the block's access list.
+//! The pre-state of one step of a block, derived from the access lists of the block and of those
+//! before it.
 
-use super::parent::Parent;
+use super::values::{Unlisted, Values};
 use crate::StateRead;
 use alloy_primitives::{Address, B256, U256};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
 
-/// The parent's state with the newest listed changes of the steps before a step.
-pub(super) struct ListState<'a, DB> {
-    pub(super) parent: &'a Parent<'a, DB>,
+/// The state before a block with the newest listed changes of its steps before a step.
+pub(super) struct ListState<'a, 'b, DB> {
+    pub(super) values: &'a Values<'b, DB>,
+    /// Position of the block.
+    pub(super) block: usize,
     /// Index of the step.
     pub(super) at: u64,
+    pub(super) unlisted: &'a Unlisted,
 }
 
 /// Why a step's state could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ListStateError<E> {
+pub(super) enum ListStateError<E> {
     #[error(transparent)]
     State(E),
     #[error("the access list can't show whether an account without code has storage")]
@@ -25,52 +29,52 @@ pub(crate) enum ListStateError<E> {
 
 impl<E: DBErrorMarker> DBErrorMarker for ListStateError<E> {}
 
-impl<DB: StateRead + Sync> DatabaseRef for ListState<'_, DB> {
+impl<DB: StateRead + Sync> DatabaseRef for ListState<'_, '_, DB> {
     type Error = ListStateError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
-        let given = self.parent.given();
+        let given = self.values.given(self.block);
         let account = match given.index().account(&address) {
             Some(place) => {
-                let parent = self.parent.account(place);
-                parent.map(|parent| given.account(place, self.at, parent))
+                let before = self.values.account(self.block, place);
+                before.map(|before| given.account(place, self.at, before))
             }
-            None => self.parent.unlisted_account(address),
+            None => self
+                .values
+                .unlisted_account(self.block, address, self.unlisted),
         };
         account.map_err(ListStateError::State)
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Self::Error> {
-        match self.parent.given().code(&hash) {
-            Some(code) => Ok(code.clone()),
-            None => self.parent.code(hash).map_err(ListStateError::State),
-        }
+        let code = self.values.code(self.block, hash);
+        code.map_err(ListStateError::State)
     }
 
     fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
-        let given = self.parent.given();
+        let given = self.values.given(self.block);
         let value = match given.index().slot(&address, slot) {
             Some(place) => match given.slot(place, self.at) {
                 Some(value) => Ok(value),
-                None => self.parent.slot(place, address, slot),
+                None => self.values.slot(self.block, place, slot),
             },
-            None => self.parent.unlisted_slot(address, slot),
+            None => self
+                .values
+                .unlisted_slot(self.block, (address, slot), self.unlisted),
         };
         value.map_err(ListStateError::State)
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, Self::Error> {
-        let hash = self.parent.db().block_hash_ref(number);
+        let hash = self.values.block_hash(self.block, number);
         hash.map_err(ListStateError::State)
     }
 }
 
-impl<DB: StateRead + Sync> StateRead for ListState<'_, DB> {
+impl<DB: StateRead + Sync> StateRead for ListState<'_, '_, DB> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
-        if self.parent.given().has_slot_before(&address, self.at) {
-            return Err(ListStateError::Untold);
-        }
-        let has_storage = self.parent.db().has_storage(address);
-        has_storage.map_err(ListStateError::State)
+        let has_storage = self.values.has_storage(self.block, self.at, address);
+        let has_storage = has_storage.map_err(ListStateError::State)?;
+        has_storage.ok_or(ListStateError::Untold)
     }
 }

@@ -6,6 +6,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use alloy_eip7928::{AccountChanges, SlotChanges};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_keccak::keccak256_each;
+use core::ops::Range;
 
 impl AccessList {
     /// Returns the state changes of the block: the last value of each changed field. `account` and
@@ -21,14 +22,31 @@ impl AccessList {
     /// Returns the first error of `account` or `slot`.
     pub fn changes<E>(
         &self,
+        account: impl FnMut(Address) -> Result<Option<Account>, E>,
+        slot: impl FnMut(Address, U256) -> Result<U256, E>,
+    ) -> Result<Changes, E> {
+        let all = self.changes_of(0..self.accounts().len(), account, slot)?;
+        Ok(Changes::new(all))
+    }
+
+    /// As [`Self::changes`], but returns only the changes of the accounts at these positions, in
+    /// the order of the list.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error of `account` or `slot`.
+    ///
+    /// # Panics
+    ///
+    /// If a position is out of range.
+    pub fn changes_of<E>(
+        &self,
+        positions: Range<usize>,
         mut account: impl FnMut(Address) -> Result<Option<Account>, E>,
         mut slot: impl FnMut(Address, U256) -> Result<U256, E>,
-    ) -> Result<Changes, E> {
-        let changed = || {
-            self.accounts()
-                .iter()
-                .filter(|listed| Self::is_changed(listed))
-        };
+    ) -> Result<Vec<AccountDiff>, E> {
+        let accounts = &self.accounts()[positions];
+        let changed = || accounts.iter().filter(|listed| Self::is_changed(listed));
         let slots = changed().flat_map(|listed| &listed.storage_changes);
         let paths = keccak256_each(changed().map(|listed| listed.address));
         let slot_paths = keccak256_each(slots.map(|changed| changed.slot.to_be_bytes::<32>()));
@@ -45,7 +63,7 @@ impl AccessList {
             }
             changes.extend(account_change(listed, path, before, slots));
         }
-        Ok(Changes::new(changes))
+        Ok(changes)
     }
 
     /// Returns the codes that the block deploys, by hash.
