@@ -84,6 +84,23 @@ fn threads(seed: u64) -> NonZeroUsize {
     NonZeroUsize::new(all[seed as usize % all.len()]).expect("not zero")
 }
 
+/// In the last block of this seed, of Amsterdam, a contract creates another one with a value that it
+/// may not have, depending on earlier transactions. revm compares the two before there is a frame.
+#[test]
+fn a_creation_that_may_lack_its_value_depends_on_the_balance() {
+    let executor = Unanimous::default();
+    for _ in 0..8 {
+        let (mut blocks, mut state) = RandomBlocks::new(1348);
+        for _ in 0..3 {
+            let block = blocks.block(&state);
+            let outcome = executor.execute(&block.input(), &state, Hooks::default());
+            let outcome = outcome.unwrap();
+            state.apply(&outcome.changes);
+            state.add_codes(outcome.codes);
+        }
+    }
+}
+
 #[test]
 fn random_blocks_executed_at_once_are_what_they_are_one_by_one() {
     let (mut at_once, mut told) = (0, 0);

@@ -198,7 +198,7 @@ impl Warm<'_> {
         let sizes = self.block.sizes();
         let size = 100.0 * sizes.parallel as f64 / sizes.full as f64;
         let measured = self.median("parallel");
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crate::system::cores();
         let predicted = self.figures.get(&format!("predicted_ms_{cores}_cores"));
         let off = predicted.and_then(Value::as_f64).unwrap_or(f64::NAN) / measured;
 

@@ -23,13 +23,14 @@ use crate::{
     process::{Next, Process},
     report::{Notes, Report, data_dir},
     state::stores::Failure,
+    system,
 };
 use child::{Measured, Task};
 use clap::Args;
 use job::{Job, Size};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, thread, time::Duration};
+use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, time::Duration};
 
 pub(crate) use child::run as child;
 
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &ScaleArgs, quick: bool) -> Result<Report, Box<dyn Error
             .extend(all.map(|job| (job.name(), Vec::new())));
         return Ok(report);
     }
-    let there = thread::available_parallelism().map_or(1, usize::from);
+    let there = system::cores();
     let cores = args.cores.map_or(there, |cores| cores as usize);
     if cores > there {
         return Err(format!("--cores is {cores}: this process may use {there}").into());

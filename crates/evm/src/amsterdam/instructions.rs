@@ -39,9 +39,20 @@ pub(crate) fn install<DB: Database + ObserveBalance>(
 
 /// CREATE and CREATE2: state gas for an account is charged whether or not the account exists, and
 /// returns to the reservoir if nothing is created.
-fn create<const IS_CREATE2: bool, DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
+fn create<const IS_CREATE2: bool, DB: Database + ObserveBalance>(
+    step: Step<'_, DB>,
+) -> InstructionExecResult {
     let charge = step.host.cfg().gas_params().new_account_state_gas();
     let InstructionContext { interpreter, host } = step;
+    // revm compares the value with the balance here, before there is a frame.
+    if interpreter
+        .stack
+        .data()
+        .last()
+        .is_some_and(|value| !value.is_zero())
+    {
+        observe(host, interpreter.input.target_address());
+    }
     let before = *interpreter.gas.tracker();
     if !interpreter.gas.record_state_cost(charge) {
         return Err(InstructionResult::OutOfGas);

@@ -205,6 +205,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         worker.runner.before()?;
         self.end_step(worker, &mut committed, 0)?;
         committed.balances.clear();
+        self.schedule.began();
         Ok(committed)
     }
 
