@@ -72,7 +72,7 @@ pub use pages::{
 };
 pub use read::{
     ahead::AheadReader,
-    batch::{CHUNK_KEYS, PORTION_KEYS_MIN},
+    batch::{CHUNK_KEYS, PORTION_FOUND_KEYS_MIN, PORTION_KEYS_MIN},
     snapshot::{Slots, Snapshot, TopLeaves},
 };
 pub use rebuild::rebuild;

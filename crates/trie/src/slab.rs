@@ -25,19 +25,34 @@ pub(crate) const INDEX_BITS: u32 = 29;
 /// Number of parts of a divided slab.
 pub(crate) const PARTS: usize = 16;
 
+/// In place of the number of a chunk where there is none.
+const NO_CHUNK: u32 = u32::MAX;
+
 /// The place of new items.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Space {
-    /// Number of the only chunk of the space that may not be full.
-    open: Option<u32>,
+    /// Number of the only chunk of the space that may not be full, or [`NO_CHUNK`].
+    open: u32,
     /// Indices of freed items.
     free: Vec<u32>,
 }
 
+impl Space {
+    const fn new() -> Self {
+        Self {
+            open: NO_CHUNK,
+            free: Vec::new(),
+        }
+    }
+}
+
 /// What a divided slab has besides its home space.
 #[derive(Clone)]
-struct Division {
+struct Division<T> {
     spaces: [Space; PARTS],
+    /// The chunks of the parts while they are detached. Kept when they are attached, empty, so that detaching
+    /// them the next time only moves chunks.
+    tables: [Vec<Vec<T>>; PARTS],
     /// For each chunk the number of its part plus one, or 0 for home. Later chunks are home's.
     owners: Vec<u8>,
     /// The part that gets new items, or home.
@@ -54,22 +69,19 @@ pub(crate) struct Slab<T> {
     /// small tries.
     chunks: Vec<Vec<T>>,
     home: Space,
-    division: Option<Box<Division>>,
-    /// Number of the first new chunk of a detached part. Each further one has a number greater by
-    /// [`PARTS`], so that the numbers of all parts differ.
-    next_of_part: Option<usize>,
+    division: Option<Box<Division<T>>>,
+    /// Number of the next new chunk of a detached part, or [`NO_CHUNK`] if the slab is no such part. The
+    /// one after it has a number greater by [`PARTS`], so that the numbers of all parts differ.
+    next_of_part: u32,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
         Self {
             chunks: Vec::new(),
-            home: Space {
-                open: None,
-                free: Vec::new(),
-            },
+            home: Space::new(),
             division: None,
-            next_of_part: None,
+            next_of_part: NO_CHUNK,
         }
     }
 
@@ -81,8 +93,9 @@ impl<T> Slab<T> {
         }
         let open = space.open;
         let number = match open {
-            Some(number) if self.chunks[number as usize].len() < CHUNK_ITEMS => number,
-            _ => self.add_chunk(if open.is_some() { CHUNK_ITEMS } else { 1 }),
+            NO_CHUNK => self.add_chunk(1),
+            number if self.chunks[number as usize].len() < CHUNK_ITEMS => number,
+            _ => self.add_chunk(CHUNK_ITEMS),
         };
         let chunk = &mut self.chunks[number as usize];
         let index = number << CHUNK_BITS | chunk.len() as u32;
@@ -107,13 +120,12 @@ impl<T> Slab<T> {
             .division
             .as_mut()
             .and_then(|division| division.spare.pop());
-        let number = match (spare, &mut self.next_of_part) {
+        let number = match (spare, self.next_of_part) {
             (Some(number), _) => number as usize,
-            (None, None) => self.chunks.len(),
-            (None, Some(next)) => {
-                let number = *next;
-                *next += PARTS;
-                number
+            (None, NO_CHUNK) => self.chunks.len(),
+            (None, next) => {
+                self.next_of_part += PARTS as u32;
+                next as usize
             }
         };
         assert!(
@@ -130,7 +142,7 @@ impl<T> Slab<T> {
             }
             division.owners[number] = division.current.map_or(0, |part| part as u8 + 1);
         }
-        self.space().open = Some(number as u32);
+        self.space().open = number as u32;
         number as u32
     }
 
@@ -146,7 +158,8 @@ impl<T> Slab<T> {
     pub(crate) fn enter(&mut self, part: Option<usize>) {
         let division = self.division.get_or_insert_with(|| {
             Box::new(Division {
-                spaces: Default::default(),
+                spaces: [const { Space::new() }; PARTS],
+                tables: [const { Vec::new() }; PARTS],
                 owners: Vec::new(),
                 current: None,
                 spare: Vec::new(),
@@ -162,15 +175,17 @@ impl<T> Slab<T> {
         let end = self.chunks.len();
         let division = self.division.as_mut().expect("just divided");
         let mut parts = core::array::from_fn(|part| Self {
-            chunks: Vec::new(),
-            home: core::mem::take(&mut division.spaces[part]),
+            chunks: core::mem::take(&mut division.tables[part]),
+            home: core::mem::replace(&mut division.spaces[part], Space::new()),
             division: None,
-            next_of_part: Some(end + part),
+            next_of_part: (end + part) as u32,
         });
         for (number, owner) in division.owners.iter().enumerate() {
             if let Some(part) = usize::from(*owner).checked_sub(1) {
                 let part: &mut Self = &mut parts[part];
-                part.chunks.resize_with(number + 1, Vec::new);
+                if part.chunks.len() <= number {
+                    part.chunks.resize_with(end, Vec::new);
+                }
                 part.chunks[number] = core::mem::take(&mut self.chunks[number]);
             }
         }
@@ -183,27 +198,33 @@ impl<T> Slab<T> {
         let end = self.chunks.len();
         for (part, slab) in parts.enumerate() {
             division.spaces[part] = slab.home;
-            if self.chunks.len() < slab.chunks.len() {
-                self.chunks.resize_with(slab.chunks.len(), Vec::new);
-                division.owners.resize(slab.chunks.len(), 0);
-            }
-            for (number, chunk) in slab.chunks.into_iter().enumerate() {
-                if !chunk.is_empty() {
-                    self.chunks[number] = chunk;
-                    division.owners[number] = part as u8 + 1;
-                }
+            division.tables[part] = slab.chunks;
+        }
+        for (number, owner) in division.owners.iter().enumerate() {
+            if let Some(part) = usize::from(*owner).checked_sub(1) {
+                self.chunks[number] = core::mem::take(&mut division.tables[part][number]);
             }
         }
-        let is_none = |number: &u32| self.chunks[*number as usize].is_empty();
-        division
-            .spare
-            .extend((end as u32..self.chunks.len() as u32).filter(is_none));
+        let new_end = division.tables.iter().map(Vec::len).fold(end, usize::max);
+        self.chunks.resize_with(new_end, Vec::new);
+        division.owners.resize(new_end, 0);
+        for number in end..new_end {
+            // The part that numbers its new chunks so.
+            let part = (number - end) % PARTS;
+            match division.tables[part].get_mut(number) {
+                Some(chunk) if !chunk.is_empty() => {
+                    self.chunks[number] = core::mem::take(chunk);
+                    division.owners[number] = part as u8 + 1;
+                }
+                _ => division.spare.push(number as u32),
+            }
+        }
     }
 
     /// Number of items, including freed ones.
     fn items(&self, of_chunk: impl Fn(&Vec<T>) -> usize) -> usize {
         match self.division {
-            None if self.next_of_part.is_none() => {
+            None if self.next_of_part == NO_CHUNK => {
                 let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
                 full + self.chunks.last().map_or(0, of_chunk)
             }
@@ -223,7 +244,9 @@ impl<T> Slab<T> {
             + self.home.free.capacity() * size_of::<u32>();
         if let Some(division) = &self.division {
             let free = division.spaces.iter().map(|space| space.free.capacity());
-            bytes += size_of::<Division>()
+            let tables = division.tables.iter().map(Vec::capacity).sum::<usize>();
+            bytes += size_of::<Division<T>>()
+                + tables * size_of::<Vec<T>>()
                 + (free.sum::<usize>() + division.spare.capacity()) * size_of::<u32>()
                 + division.owners.capacity();
         }

@@ -1,6 +1,6 @@
 //! Division of work on the tries over threads: by leaves, at the boundaries of shards.
 
-use cambium_snapshot::{DirtyShard, PORTION_KEYS_MIN, StateError, pool};
+use cambium_snapshot::{DirtyShard, StateError, pool};
 use rayon::prelude::*;
 
 /// Portions for each thread, if there is enough work: a thread that is late leaves its second portion
@@ -19,18 +19,18 @@ pub(crate) enum Workers {
 }
 
 impl Workers {
-    /// Most portions for these threads, and the fewest leaves of one.
-    fn portions(self) -> (usize, usize) {
+    /// Number of portions for `items` items that have `leaves` leaves together, each of at least `leaves_min`.
+    pub(crate) fn count(
+        self,
+        items: usize,
+        leaves: impl FnOnce() -> usize,
+        leaves_min: usize,
+    ) -> usize {
         let most = PORTIONS_PER_THREAD * pool::threads();
-        match self {
-            Self::Computing => (most, PORTION_LEAVES_MIN),
-            Self::Reading => (2 * most, PORTION_KEYS_MIN),
-        }
-    }
-
-    /// Number of portions for `items` items that have `leaves` leaves together.
-    pub(crate) fn count(self, items: usize, leaves: impl FnOnce() -> usize) -> usize {
-        let (most, leaves_min) = self.portions();
+        let most = match self {
+            Self::Computing => most,
+            Self::Reading => 2 * most,
+        };
         let leaves = match items {
             items if items >= most * leaves_min => items,
             _ => leaves(),

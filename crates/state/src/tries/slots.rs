@@ -81,11 +81,12 @@ impl<'b> SpreadSlots<Resolver<'b>> for SlotThreads<'_> {
     }
 }
 
-/// Reads slots of one account, sorted, and loads the nodes on the paths to them, on all threads. Returns
-/// `None` if its storage trie can't be divided.
+/// Reads slots of one account, sorted, and loads the nodes on the paths to them, on all threads, of which each
+/// reads `keys_min` or more. Returns `None` if its storage trie can't be divided.
 pub(crate) fn read_divided<K: Key>(
     trie: &mut PartialTrie,
     keys: &[K],
+    keys_min: usize,
     resolver: &mut Resolver<'_>,
 ) -> Result<Option<Vec<K::Value>>, StateError> {
     let account = keys.first().and_then(|key| key.path().account_part());
@@ -97,27 +98,35 @@ pub(crate) fn read_divided<K: Key>(
         return Ok(None);
     };
     let base = resolver.base();
-    let task = |(part, keys): (&mut PartialTrie, &[K])| {
+    let task = |jobs: Vec<(&mut PartialTrie, &[K])>| {
         let mut resolver = Resolver::new(base, ReadCause::Trie);
-        let mut values = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(CHUNK_KEYS) {
-            let paths = || keys.iter().map(Key::path);
-            resolver.read_ahead(pages_ahead(|_| part, paths, base)?);
-            for key in keys {
-                let leaf = part.load_leaf(&key.path(), &mut resolver);
-                values.push(K::resident(&leaf.map_err(update_error)?));
+        let mut values = Vec::new();
+        for (part, keys) in jobs {
+            values.reserve(keys.len());
+            for keys in keys.chunks(CHUNK_KEYS) {
+                let paths = || keys.iter().map(Key::path);
+                resolver.read_ahead(pages_ahead(|_| part, paths, base)?);
+                for key in keys {
+                    let leaf = part.load_leaf(&key.path(), &mut resolver);
+                    values.push(K::resident(&leaf.map_err(update_error)?));
+                }
             }
         }
         Ok((values, resolver.into_taken()))
     };
     let nibble = |key: &K| key.path().nibble(ACCOUNT_NIBBLES);
     let mut rest = keys;
-    let mut jobs = Vec::new();
+    let (mut jobs, mut enough) = (vec![Vec::new()], 0);
     for (at, part) in (0..).zip(detached.tries()) {
         let len = rest.partition_point(|key| nibble(key) <= at);
         let (own, others) = rest.split_at(len);
         if !own.is_empty() {
-            jobs.push((part, own));
+            if enough >= keys_min {
+                jobs.push(Vec::new());
+                enough = 0;
+            }
+            enough += own.len();
+            jobs.last_mut().expect("one or more").push((part, own));
         }
         rest = others;
     }

@@ -3,19 +3,19 @@
 use super::shards::TrieShards;
 use crate::tries::{
     base::Base,
-    portions::{self, Portion, Workers, on_threads},
+    portions::{self, PORTION_LEAVES_MIN, Portion, Workers, on_threads},
     resolve::Resolver,
     slots::{DIVIDED_SLOTS_MIN, PagesAre, SlotThreads, pages_ahead, read_divided},
 };
 use alloy_primitives::B256;
 use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
 use cambium_snapshot::{
-    CHUNK_KEYS, Counters, DirtyShard, Key, PlacedPage, ReadCause, StateError, hash_tries,
-    hash_tries_on, pool, shard_of, shard_prefix, update_error,
+    CHUNK_KEYS, Counters, DirtyShard, Key, PORTION_FOUND_KEYS_MIN, PORTION_KEYS_MIN, PlacedPage,
+    ReadCause, StateError, hash_tries, hash_tries_on, pool, shard_of, shard_prefix, update_error,
 };
 use cambium_trie::{
-    Alone, EntryProof, Link, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve, SHARDS,
-    Spread, TopLevelsError,
+    Alone, EntryProof, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve,
+    SHARDS, Spread, TopLevelsError,
 };
 use std::time::Instant;
 
@@ -42,7 +42,8 @@ impl TrieShards {
         pages: PagesAre,
         counters: &Counters,
     ) -> Result<B256, StateError> {
-        let count = Workers::Computing.count(changes.len(), || leaves_of(changes));
+        let count =
+            Workers::Computing.count(changes.len(), || leaves_of(changes), PORTION_LEAVES_MIN);
         let share = changes.len().div_ceil(count);
         let portions = portions::divide(&mut self.shards, changes, count, |change| {
             change.path[0].into()
@@ -95,7 +96,8 @@ impl TrieShards {
         base: &Base,
     ) -> Result<Vec<K::Value>, StateError> {
         let shard = |key: &K| shard_of(&key.path());
-        let count = Workers::Reading.count(keys.len(), || keys.len());
+        let keys_min = self.portion_keys_min(keys);
+        let count = Workers::Reading.count(keys.len(), || keys.len(), keys_min);
         let portions = portions::divide(&mut self.shards, keys, count, shard);
         let values = on_threads(Workers::Reading, portions, |portion| {
             let Portion {
@@ -108,7 +110,7 @@ impl TrieShards {
             for (keys, of_one_account) in large_runs(items) {
                 if of_one_account {
                     let DirtyShard { trie, .. } = &mut shards[shard(&keys[0]) - first];
-                    let read = read_divided(trie, keys, &mut resolver)?;
+                    let read = read_divided(trie, keys, keys_min, &mut resolver)?;
                     hold(shards, first, resolver.taken());
                     if let Some(read) = read {
                         values.extend(read);
@@ -131,6 +133,24 @@ impl TrieShards {
             Ok(values)
         })?;
         Ok(values.into_iter().flatten().collect())
+    }
+
+    /// Fewest of these keys that are worth a thread, by whether some of them, picked evenly, are found in the
+    /// tries.
+    fn portion_keys_min<K: Key>(&self, keys: &[K]) -> usize {
+        const PICKED: usize = 16;
+        let is_absent = |at: &usize| {
+            let path = keys[at * keys.len() / PICKED].path();
+            matches!(
+                self.shard(shard_of(&path)).lookup(&path),
+                Lookup::Stub { .. }
+            )
+        };
+        let picked = if keys.is_empty() { 0 } else { PICKED };
+        match (0..picked).filter(is_absent).count() {
+            0..2 => PORTION_FOUND_KEYS_MIN,
+            _ => PORTION_KEYS_MIN,
+        }
     }
 
     /// The nodes on the paths to sorted `keys`, from the state root on, and all nodes that applying
@@ -218,7 +238,7 @@ impl TrieShards {
         ) -> Result<Option<T>, StateError>
         + Sync,
     ) -> Result<Option<Vec<T>>, StateError> {
-        let count = Workers::Computing.count(keys.len(), || keys.len());
+        let count = Workers::Computing.count(keys.len(), || keys.len(), PORTION_KEYS_MIN);
         let portions = portions::divide(&mut self.shards, keys, count, &shard);
         let parts = on_threads(Workers::Computing, portions, |portion| {
             let Portion {

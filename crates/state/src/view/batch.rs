@@ -70,12 +70,13 @@ impl View {
         cache: ValueCacheUse,
     ) -> Result<Vec<K::Value>, StateError> {
         let chunk = |keys: &[K]| self.read_chunk(keys, cache);
+        // One thread reads pages for fewer in one batch, and values in memory before others wake.
+        if keys.len() < 4 * PORTION_KEYS_MIN {
+            return chunk(keys);
+        }
         // Small chunks if there are few keys, so that every thread has work.
         let size = keys.len().div_ceil(2 * pool::threads());
         let size = size.clamp(PORTION_KEYS_MIN, CHUNK_KEYS);
-        if keys.len() <= size {
-            return chunk(keys);
-        }
         let chunks: Vec<_> =
             pool::install(|| keys.par_chunks(size).map(chunk).collect::<Result<_, _>>())?;
         Ok(chunks.into_iter().flatten().collect())
