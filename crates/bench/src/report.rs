@@ -173,7 +173,7 @@ impl Machine {
             .and_then(|number| number.parse().ok())
             .unwrap_or_default();
         Self {
-            cores: crate::system::cores(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
             processor: field(&read("/proc/cpuinfo"), "model name"),
             memory_gib: memory_kib / f64::from(1 << 20),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),

@@ -137,7 +137,7 @@ pub mod db {
         CommittedBlock, CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress,
         Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery, RepairFinding,
         RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
-        Stats, Subscription, ValueStats, View, backup, follower_bytes, repair,
+        Stats, Subscription, ValueStats, View, WithoutBody, backup, follower_bytes, repair,
     };
     pub use cambium_store::{LogPosition, StoreError};
 }

@@ -1,8 +1,8 @@
 //! One job in a process of its own, bound to some cores.
 
 use super::{
-    Setting,
     job::{Blocks, Files, Job, Kinds, Size, Way, mainnet, setup},
+    setting::Setting,
     threads::{Used, Watch},
 };
 use crate::{

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   jobs       imports, executors, batches of accounts and of entries         job.rs
-//!   settings   1, 2, 4, ... cores of this machine, and on two of them         mod.rs
+//!   settings   1, 2, 4, ... cores of this machine, and on two of them         setting.rs
 //!              16 and 64 threads
 //!   rounds     job after job, setting after setting, each in a process of      mod.rs
 //!              its own that is bound to its cores                              child.rs, threads.rs
@@ -13,6 +13,7 @@
 //! A setting with more threads than cores does not make anything faster. It shows what threads cost each other: the
 //! processor time of the same work.
 
+mod setting;
 mod fit;
 mod threads;
 mod job;
@@ -28,16 +29,13 @@ use crate::{
 use child::{Measured, Task};
 use clap::Args;
 use job::{Job, Size};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, time::Duration};
+use setting::{Setting, settings};
+use std::{error::Error, fs, path::PathBuf, time::Duration};
+use summary::Runs;
 
 pub(crate) use child::run as child;
 
-/// Numbers of threads that are run on two cores.
-const CROWDS: [usize; 2] = [16, 64];
-/// Cores on which crowds of threads run.
-const CROWDED_CORES: usize = 2;
 /// Maximum duration of a job.
 const SILENCE_MAX: Duration = Duration::from_secs(1800);
 
@@ -63,52 +61,6 @@ pub(crate) struct ScaleArgs {
     /// Print the names of all jobs and end.
     #[arg(long)]
     list: bool,
-}
-
-/// How many cores a process may use, and how many threads it starts in each of its pools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Setting {
-    cores: usize,
-    threads: usize,
-}
-
-impl Setting {
-    const fn of(cores: usize) -> Self {
-        Self {
-            cores,
-            threads: cores,
-        }
-    }
-
-    const fn is_crowded(self) -> bool {
-        self.threads > self.cores
-    }
-
-    /// Column heading, and prefix of figures in JSON.
-    fn name(self) -> String {
-        match self.is_crowded() {
-            false => format!("{}", self.cores),
-            true => format!("{}/{}", self.threads, self.cores),
-        }
-    }
-}
-
-/// The measurements of a job, by setting.
-type Runs = BTreeMap<Setting, Vec<Measured>>;
-
-/// Settings of a machine of this many cores: powers of two, and all of them.
-fn settings(cores: usize, crowds: bool) -> Vec<Setting> {
-    let powers = std::iter::successors(Some(1), |cores| Some(2 * cores));
-    let mut settings: Vec<_> = powers.take_while(|power| *power < cores).collect();
-    settings.push(cores);
-    let mut settings: Vec<_> = settings.into_iter().map(Setting::of).collect();
-    if crowds && cores >= CROWDED_CORES {
-        settings.extend(CROWDS.map(|threads| Setting {
-            cores: CROWDED_CORES,
-            threads,
-        }));
-    }
-    settings
 }
 
 pub(crate) fn run(args: &ScaleArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
@@ -236,17 +188,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(settings: &[Setting]) -> Vec<String> {
-        settings.iter().map(|setting| setting.name()).collect()
-    }
-
-    #[test]
-    fn settings_are_powers_of_two_all_cores_and_crowds() {
-        assert_eq!(names(&settings(1, true)), ["1"]);
-        assert_eq!(names(&settings(2, true)), ["1", "2", "16/2", "64/2"]);
-        assert_eq!(names(&settings(12, false)), ["1", "2", "4", "8", "12"]);
-    }
 
     #[test]
     fn jobs_are_chosen_by_the_start_of_their_names() {

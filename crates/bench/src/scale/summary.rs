@@ -1,8 +1,17 @@
 //! The report: figures of each job, the fitted serial part, and targets.
 
-use super::{CROWDED_CORES, Runs, Setting, fit::Fit, job::Job};
+use super::{
+    child::Measured,
+    fit::Fit,
+    job::Job,
+    setting::{CROWDED_CORES, Setting},
+};
 use crate::report::{Report, Target, median};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The measurements of a job, by setting.
+pub(super) type Runs = BTreeMap<Setting, Vec<Measured>>;
 
 /// Numbers of cores for which speeds are predicted.
 const PREDICTED: [usize; 3] = [16, 32, 64];
@@ -17,7 +26,7 @@ fn figure(value: f64) -> Value {
 /// Adds the figures of a job.
 pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
     let mut result = Map::from_iter([("job".to_owned(), json!(job.name()))]);
-    let middle = |setting: &Setting, of: &dyn Fn(&super::Measured) -> f64| {
+    let middle = |setting: &Setting, of: &dyn Fn(&Measured) -> f64| {
         median(runs[setting].iter().map(of).collect())
     };
     let mut times = Vec::new();
@@ -82,7 +91,7 @@ pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
     }
     let two = Setting::of(CROWDED_CORES);
     if runs.contains_key(&two) {
-        let cpu = |m: &super::Measured| m.cpu_seconds / m.units;
+        let cpu = |m: &Measured| m.cpu_seconds / m.units;
         for (threads, most) in CROWDED_MAX {
             let crowd = Setting { threads, ..two };
             if job.is_parallel() && runs.contains_key(&crowd) {

@@ -48,7 +48,7 @@ pub enum ListReads {
     /// state. The values are verified against the state meanwhile. Without them as
     /// [`ListReads::Keys`].
     Values,
-    /// Read all keys of the list in one batch before transactions run.
+    /// Read all keys of the list in large batches: half of the threads begin with them.
     Keys,
     /// Read the keys that the list says are changed while transactions run. Transactions read all
     /// other keys themselves.
@@ -60,7 +60,7 @@ pub enum ListReads {
 pub struct Listed {
     /// How the state is read.
     pub reads: ListReads,
-    /// Number of threads that transactions run on. On a disk more threads than processors help,
+    /// Number of threads, the calling one included. On a disk more threads than processors help,
     /// since threads wait for reads.
     pub threads: NonZeroUsize,
 }

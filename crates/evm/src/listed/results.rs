@@ -27,6 +27,10 @@ use std::{
 const CHUNK_STEPS: usize = 16;
 
 /// The result of a step besides its changes.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all steps are transactions"
+)]
 pub(super) enum StepResult {
     Before,
     Transaction(TransactionResult),

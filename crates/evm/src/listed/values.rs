@@ -172,8 +172,9 @@ impl<'a, DB: StateRead + Sync> Values<'a, DB> {
             let listed = values.listed();
             let accounts = listed.given.list().accounts();
             let at = |byte| accounts.partition_point(|it| u16::from(it.address[0]) < byte);
-            for account in at(bytes.start)..at(bytes.end) {
-                let before = newest.insert(accounts[account].address, (block, account));
+            let own = at(bytes.start)..at(bytes.end);
+            for (account, listed_account) in own.clone().zip(&accounts[own]) {
+                let before = newest.insert(listed_account.address, (block, account));
                 if let Some((block, place)) = before {
                     listed.earlier[account].set(block, place);
                 }

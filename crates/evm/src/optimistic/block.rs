@@ -131,14 +131,20 @@ impl<'a, DB: StateRead + Sync> Worker<'a, DB> {
     }
 }
 
-/// Sleeping threads never wake if the one that would wake them panics, so this ends them.
-struct EndOnDrop<'a, 'b, DB: StateRead + Sync>(&'a Block<'b, DB>);
+/// Ends all threads when the leading thread returns, and when any thread panics: sleeping threads never wake if the one
+/// that would wake them has gone.
+struct EndOnDrop<'a, 'b, DB: StateRead + Sync> {
+    block: &'a Block<'b, DB>,
+    leads: bool,
+}
 
 impl<DB: StateRead + Sync> Drop for EndOnDrop<'_, '_, DB> {
     fn drop(&mut self) {
-        self.0.schedule.stop();
-        self.0.is_over.store(true, Ordering::SeqCst);
-        self.0.team.call_all();
+        if self.leads || thread::panicking() {
+            self.block.schedule.stop();
+            self.block.is_over.store(true, Ordering::SeqCst);
+            self.block.team.call_all();
+        }
     }
 }
 
@@ -153,7 +159,10 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<(Outcome, ExecutionCounts), BlockError<DB>> {
-        let _end = EndOnDrop(self);
+        let _end = EndOnDrop {
+            block: self,
+            leads: true,
+        };
         let parent = ParentReads::new(self.cache);
         let mut worker = self.worker(&parent);
         {
@@ -262,12 +271,13 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
 
     /// Works on the block until it is over.
     fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let end = EndOnDrop(self);
+        let _end = EndOnDrop {
+            block: self,
+            leads: false,
+        };
         let parent = ParentReads::new(self.cache);
         self.work(scope, &mut self.worker(&parent));
         self.finish_until(scope, |_| false);
-        // Only a panic ends the others.
-        std::mem::forget(end);
     }
 
     /// Wakes or starts another thread.
