@@ -19,6 +19,7 @@
 //! Before Cancun a list is incomplete, since SELFDESTRUCT deletes storage that it does not name.
 //! Such blocks are executed sequentially.
 
+mod reads;
 mod given;
 mod values;
 mod state;
@@ -38,22 +39,9 @@ use std::{
     thread,
 };
 
+pub use reads::ListReads;
 pub(crate) use values::{BlockValues, Values};
 pub(crate) use work::Work;
-
-/// How the state is read for parallel execution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListReads {
-    /// Use the pre-state values that came with the block: transactions read only code from the
-    /// state. The values are verified against the state meanwhile. Without them as
-    /// [`ListReads::Keys`].
-    Values,
-    /// Read all keys of the list in large batches: half of the threads begin with them.
-    Keys,
-    /// Read the keys that the list says are changed while transactions run. Transactions read all
-    /// other keys themselves.
-    Changes,
-}
 
 /// Executes transactions in parallel, if the block comes with its access list, from Cancun on.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{
-    ListReads,
+    reads::ListReads,
     results::{ChangesAndCodes, Claim, Results, Step, StepResult},
     stage::Stage,
     state::{ListState, ListStateError},
