@@ -1,7 +1,7 @@
 //! One job in a process of its own, bound to some cores.
 
 use super::{
-    job::{Blocks, Files, Job, Kinds, Size, Way, mainnet, setup},
+    job::{Blocks, Files, Job, Kinds, MEMORY_BYTES, Size, Way, mainnet, setup},
     setting::Setting,
     threads::{Used, Watch},
 };
@@ -22,9 +22,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Instant};
 
-/// Memory that holds every state here.
-const MEMORY_BYTES: u64 = 4 << 30;
-
 /// Request to a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Task {
@@ -37,7 +34,7 @@ pub(super) struct Task {
 /// Figures of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// Transactions, or transfers.
+    /// Number of transactions that were imported or executed, or of transfers between accounts or entries.
     pub(super) units: f64,
     pub(super) gas: f64,
     pub(super) seconds: f64,

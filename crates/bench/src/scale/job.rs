@@ -63,7 +63,7 @@ pub(super) enum Way {
     Optimistic,
     /// As the chain chooses without being told.
     Auto,
-    /// With access lists.
+    /// Each block in parallel by its access list.
     Parallel,
     /// With access lists, several blocks at once.
     Batch,
@@ -145,7 +145,7 @@ const MEGA_GAS: u64 = 1_000_000_000;
 /// Transfers in a batch.
 const TRANSFERS: usize = 25_000;
 /// Memory that holds every state here.
-const MEMORY_BYTES: u64 = 4 << 30;
+pub(super) const MEMORY_BYTES: u64 = 4 << 30;
 /// Blocks of a batch in [`Way::Batch`].
 const BATCH_BLOCKS: usize = 16;
 
