@@ -42,7 +42,7 @@ mod team;
 mod run;
 mod finish;
 mod block;
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
 mod model;
 
 use crate::{BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead};

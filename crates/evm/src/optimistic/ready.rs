@@ -104,24 +104,26 @@ fn first(word: &AtomicU64) -> Option<usize> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::sync::one_thread, *};
 
     #[test]
     fn the_first_comes_first() {
-        for count in [1, 64, 65, 5000, 300_000] {
-            let ready = Ready::new(count);
-            assert!(ready.is_empty() && ready.pop().is_none());
-            let some: Vec<_> = (0..count).filter(|index| index % 37 == 0).collect();
-            for index in some.iter().rev() {
-                ready.insert(*index);
-                ready.insert(*index);
+        one_thread(|| {
+            for count in [1, 64, 65, 5000, 300_000] {
+                let ready = Ready::new(count);
+                assert!(ready.is_empty() && ready.pop().is_none());
+                let some: Vec<_> = (0..count).filter(|index| index % 37 == 0).collect();
+                for index in some.iter().rev() {
+                    ready.insert(*index);
+                    ready.insert(*index);
+                }
+                assert!(!ready.is_empty());
+                let taken: Vec<_> = std::iter::from_fn(|| ready.pop()).collect();
+                assert_eq!(taken, some);
+                assert!(ready.is_empty());
             }
-            assert!(!ready.is_empty());
-            let taken: Vec<_> = std::iter::from_fn(|| ready.pop()).collect();
-            assert_eq!(taken, some);
-            assert!(ready.is_empty());
-        }
+        });
     }
 }

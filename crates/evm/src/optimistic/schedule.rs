@@ -494,9 +494,9 @@ impl<R> Transaction<R> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::sync::one_thread, *};
 
     fn schedule(count: usize) -> Schedule<&'static str> {
         Schedule::new((0..count).map(|_| None), Vec::new())
@@ -523,125 +523,139 @@ mod tests {
 
     #[test]
     fn validations_come_first_and_cover_what_has_run_before() {
-        let schedule = schedule(4);
-        for index in 0..3 {
-            assert_eq!(schedule.claim(), Some(Job::Run(index)));
-        }
-        schedule.ran(2, || Some("ahead"));
-        assert!(!schedule.is_validatable(2) && schedule.is_validatable(0));
-        schedule.ran(0, || Some("ahead"));
-        assert_eq!(
-            schedule.claim(),
-            Some(Job::Run(3)),
-            "0 is at the commit position"
-        );
-        schedule.ran(1, || Some("ahead"));
-        assert_eq!(schedule.claim(), Some(Job::Validate(1)));
-        assert_eq!(schedule.claim(), Some(Job::Validate(2)));
-        assert_eq!(schedule.claim(), None);
+        one_thread(|| {
+            let schedule = schedule(4);
+            for index in 0..3 {
+                assert_eq!(schedule.claim(), Some(Job::Run(index)));
+            }
+            schedule.ran(2, || Some("ahead"));
+            assert!(!schedule.is_validatable(2) && schedule.is_validatable(0));
+            schedule.ran(0, || Some("ahead"));
+            assert_eq!(
+                schedule.claim(),
+                Some(Job::Run(3)),
+                "0 is at the commit position"
+            );
+            schedule.ran(1, || Some("ahead"));
+            assert_eq!(schedule.claim(), Some(Job::Validate(1)));
+            assert_eq!(schedule.claim(), Some(Job::Validate(2)));
+            assert_eq!(schedule.claim(), None);
+        });
     }
 
     #[test]
     fn a_validated_transaction_is_known_to_be_valid_until_another_one_runs_again() {
-        let schedule = schedule(3);
-        (0..3).for_each(|index| run(&schedule, index));
-        schedule.validate(0, |_| Some(true), none);
-        schedule.began();
-        schedule.validate(1, |_| Some(true), none);
-        schedule.validate(2, |_| Some(true), none);
-        assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
-        schedule.committed(None, true);
-        schedule.outdated(vec![1], None, none);
-        run(&schedule, 1);
-        schedule.validate(1, |_| Some(true), none);
-        assert_eq!(schedule.take(|_, is_known| is_known), Take::Valid);
-        schedule.committed(None, true);
-        assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
+        one_thread(|| {
+            let schedule = schedule(3);
+            (0..3).for_each(|index| run(&schedule, index));
+            schedule.validate(0, |_| Some(true), none);
+            schedule.began();
+            schedule.validate(1, |_| Some(true), none);
+            schedule.validate(2, |_| Some(true), none);
+            assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
+            schedule.committed(None, true);
+            schedule.outdated(vec![1], None, none);
+            run(&schedule, 1);
+            schedule.validate(1, |_| Some(true), none);
+            assert_eq!(schedule.take(|_, is_known| is_known), Take::Valid);
+            schedule.committed(None, true);
+            assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
+        });
     }
 
     #[test]
     fn a_transaction_that_waits_is_ready_when_the_other_one_has_run() {
-        let schedule = Schedule::new([None, None, Some(1)].into_iter(), Vec::new());
-        assert_eq!(schedule.claim(), Some(Job::Run(0)));
-        assert_eq!(schedule.claim(), Some(Job::Run(1)));
-        assert_eq!(schedule.claim(), None, "2 probably depends on 1");
-        schedule.wait_for(1, 0, || {});
-        assert_eq!(schedule.claim(), None);
-        assert!(schedule.ran(0, || Some("ahead")));
-        run(&schedule, 1);
-        assert_eq!(schedule.claim(), Some(Job::Validate(1)));
-        run(&schedule, 2);
-        // The other one has run already.
-        schedule.outdated(vec![2], None, none);
-        assert_eq!(schedule.claim(), Some(Job::Validate(2)));
-        assert_eq!(schedule.claim(), Some(Job::Run(2)));
-        schedule.wait_for(2, 1, || panic!("it has run"));
-        assert_eq!(schedule.claim(), Some(Job::Run(2)));
+        one_thread(|| {
+            let schedule = Schedule::new([None, None, Some(1)].into_iter(), Vec::new());
+            assert_eq!(schedule.claim(), Some(Job::Run(0)));
+            assert_eq!(schedule.claim(), Some(Job::Run(1)));
+            assert_eq!(schedule.claim(), None, "2 probably depends on 1");
+            schedule.wait_for(1, 0, || {});
+            assert_eq!(schedule.claim(), None);
+            assert!(schedule.ran(0, || Some("ahead")));
+            run(&schedule, 1);
+            assert_eq!(schedule.claim(), Some(Job::Validate(1)));
+            run(&schedule, 2);
+            // The other one has run already.
+            schedule.outdated(vec![2], None, none);
+            assert_eq!(schedule.claim(), Some(Job::Validate(2)));
+            assert_eq!(schedule.claim(), Some(Job::Run(2)));
+            schedule.wait_for(2, 1, || panic!("it has run"));
+            assert_eq!(schedule.claim(), Some(Job::Run(2)));
+        });
     }
 
     #[test]
     fn all_that_read_an_estimate_run_again_one_after_another() {
-        let schedule = schedule(4);
-        (0..4).for_each(|index| run(&schedule, index));
-        let readers = |index| {
-            if index < 3 {
-                vec![index + 1]
-            } else {
-                Vec::new()
+        one_thread(|| {
+            let schedule = schedule(4);
+            (0..4).for_each(|index| run(&schedule, index));
+            let readers = |index| {
+                if index < 3 {
+                    vec![index + 1]
+                } else {
+                    Vec::new()
+                }
+            };
+            schedule.outdated(vec![1], None, readers);
+            for index in 1..4 {
+                assert_eq!(claim_run(&schedule), Some(index));
+                assert_eq!(claim_run(&schedule), None);
+                assert!(schedule.ran(index, || Some("again")));
             }
-        };
-        schedule.outdated(vec![1], None, readers);
-        for index in 1..4 {
-            assert_eq!(claim_run(&schedule), Some(index));
-            assert_eq!(claim_run(&schedule), None);
-            assert!(schedule.ran(index, || Some("again")));
-        }
+        });
     }
 
     #[test]
     fn the_commit_position_runs_what_has_not_run_and_drops_late_results() {
-        let schedule = schedule(3);
-        assert_eq!(schedule.claim(), Some(Job::Run(0)));
-        assert_eq!(schedule.take(|_, _| true), Take::Wait);
-        schedule.failed.store(DOUBT, Ordering::SeqCst);
-        assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: true });
-        assert!(schedule.ran(0, || panic!("it is run in order")));
-        schedule.committed(Some("in order"), true);
-        assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
-        schedule.committed(Some("in order"), false);
-        assert_eq!(schedule.claim(), Some(Job::Run(2)));
-        schedule.hold(2);
-        assert_eq!(schedule.claim(), None);
-        assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
-        schedule.committed(Some("in order"), false);
-        assert!(schedule.is_over() && schedule.result(0) == Some("in order"));
+        one_thread(|| {
+            let schedule = schedule(3);
+            assert_eq!(schedule.claim(), Some(Job::Run(0)));
+            assert_eq!(schedule.take(|_, _| true), Take::Wait);
+            schedule.failed.store(DOUBT, Ordering::SeqCst);
+            assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: true });
+            assert!(schedule.ran(0, || panic!("it is run in order")));
+            schedule.committed(Some("in order"), true);
+            assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
+            schedule.committed(Some("in order"), false);
+            assert_eq!(schedule.claim(), Some(Job::Run(2)));
+            schedule.hold(2);
+            assert_eq!(schedule.claim(), None);
+            assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
+            schedule.committed(Some("in order"), false);
+            assert!(schedule.is_over() && schedule.result(0) == Some("in order"));
+        });
     }
 
     #[test]
     fn long_transactions_start_first_and_once() {
-        let schedule: Schedule<&str> = Schedule::new((0..4).map(|_| None), vec![1, 3]);
-        let order = std::iter::from_fn(|| claim_run(&schedule));
-        assert_eq!(order.collect::<Vec<_>>(), [1, 3, 0, 2]);
+        one_thread(|| {
+            let schedule: Schedule<&str> = Schedule::new((0..4).map(|_| None), vec![1, 3]);
+            let order = std::iter::from_fn(|| claim_run(&schedule));
+            assert_eq!(order.collect::<Vec<_>>(), [1, 3, 0, 2]);
+        });
     }
 
     #[test]
     fn running_ahead_pauses_after_failures_and_then_for_twice_as_long() {
-        let schedule = schedule(8 * PAUSE);
-        let mut fails = Vec::new();
-        schedule.failed.store(FAILED_MAX - 1, Ordering::SeqCst);
-        for at in 0..7 * PAUSE {
-            if let Some(index) = claim_run(&schedule) {
-                schedule.ran(index, || Some("ahead"));
+        one_thread(|| {
+            let schedule = schedule(8 * PAUSE);
+            let mut fails = Vec::new();
+            schedule.failed.store(FAILED_MAX - 1, Ordering::SeqCst);
+            for at in 0..7 * PAUSE {
+                if let Some(index) = claim_run(&schedule) {
+                    schedule.ran(index, || Some("ahead"));
+                }
+                let take = schedule.take(|_, _| false);
+                let had_run = take == Take::Run { had_run: true };
+                if had_run {
+                    fails.push(at);
+                }
+                schedule.committed(Some("in order"), had_run);
             }
-            let take = schedule.take(|_, _| false);
-            let had_run = take == Take::Run { had_run: true };
-            if had_run {
-                fails.push(at);
-            }
-            schedule.committed(Some("in order"), had_run);
-        }
-        let pauses = fails.windows(2).map(|two| two[1] - two[0]);
-        let pauses: Vec<_> = pauses.filter(|pause| *pause > 1).collect();
-        assert_eq!(pauses[..2], [PAUSE + 1, 2 * PAUSE + 1]);
+            let pauses = fails.windows(2).map(|two| two[1] - two[0]);
+            let pauses: Vec<_> = pauses.filter(|pause| *pause > 1).collect();
+            assert_eq!(pauses[..2], [PAUSE + 1, 2 * PAUSE + 1]);
+        });
     }
 }

@@ -1,9 +1,10 @@
-//! Locks and atomics that threads of a block share. With the feature `shuttle` they are those of
-//! `shuttle`, for model tests: each operation on them is then a point where threads may switch.
+//! Locks and atomics that threads of a block share. In unit tests they are those of `shuttle`: each
+//! operation on them is a point where threads of a model may switch. They work only under its
+//! scheduler, so tests of one thread run there too.
 
-#[cfg(feature = "shuttle")]
+#[cfg(test)]
 use shuttle::sync as std_sync;
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(test))]
 use std::sync as std_sync;
 
 pub(super) use std_sync::{
@@ -26,4 +27,13 @@ pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+/// Runs a test of one thread under the scheduler of models.
+#[cfg(test)]
+pub(super) fn one_thread(test: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::None;
+    shuttle::Runner::new(shuttle::scheduler::RoundRobinScheduler::new(1), config).run(test);
 }

@@ -8,7 +8,7 @@ use std::{
     hint::spin_loop,
     time::{Duration, Instant},
 };
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(test))]
 use std::{num::NonZeroUsize, sync::OnceLock, thread};
 
 /// How often a thread looks for a job before it sleeps. Sleeping and waking take as long as a short
@@ -133,14 +133,14 @@ impl Team {
 }
 
 /// The number of processors. Asking the system takes as long as several transactions.
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(test))]
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZeroUsize::get))
 }
 
 /// In models all threads start at once.
-#[cfg(feature = "shuttle")]
+#[cfg(test)]
 const fn processors() -> usize {
     usize::MAX
 }

@@ -594,9 +594,9 @@ impl Filter {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::sync::one_thread, *};
     use crate::effects::Needs;
     use std::convert::Infallible;
 
@@ -678,133 +678,145 @@ mod tests {
 
     #[test]
     fn a_step_finds_what_earlier_ones_wrote() {
-        let versions = Versions::new(9);
-        assert_eq!(value(&versions, 5, 9), Found::Parent);
-        assert_eq!(put(&versions, 3, slot(5, 5, 30)), outdated(&[]));
-        assert_eq!(put(&versions, 6, slot(5, 30, 60)), outdated(&[]));
-        assert_eq!(value(&versions, 5, 3), Found::Value(5));
-        assert_eq!(value(&versions, 5, 4), Found::Value(30));
-        assert_eq!(value(&versions, 5, 9), Found::Value(60));
-        assert_eq!(versions.make_estimates(3), [6]);
-        assert_eq!(value(&versions, 5, 6), Found::WaitFor(3));
-        // Step 3 runs again and writes something else: step 6 has read what is gone.
-        assert_eq!(put(&versions, 3, slot(5, 5, 31)), outdated(&[6]));
-        assert_eq!(put(&versions, 3, slot(7, 7, 1)), outdated(&[]));
-        assert_eq!(value(&versions, 5, 4), Found::Value(5));
-        assert!(put(&versions, 6, slot(5, 30, 60)).is_outdated);
+        one_thread(|| {
+            let versions = Versions::new(9);
+            assert_eq!(value(&versions, 5, 9), Found::Parent);
+            assert_eq!(put(&versions, 3, slot(5, 5, 30)), outdated(&[]));
+            assert_eq!(put(&versions, 6, slot(5, 30, 60)), outdated(&[]));
+            assert_eq!(value(&versions, 5, 3), Found::Value(5));
+            assert_eq!(value(&versions, 5, 4), Found::Value(30));
+            assert_eq!(value(&versions, 5, 9), Found::Value(60));
+            assert_eq!(versions.make_estimates(3), [6]);
+            assert_eq!(value(&versions, 5, 6), Found::WaitFor(3));
+            // Step 3 runs again and writes something else: step 6 has read what is gone.
+            assert_eq!(put(&versions, 3, slot(5, 5, 31)), outdated(&[6]));
+            assert_eq!(put(&versions, 3, slot(7, 7, 1)), outdated(&[]));
+            assert_eq!(value(&versions, 5, 4), Found::Value(5));
+            assert!(put(&versions, 6, slot(5, 30, 60)).is_outdated);
+        });
     }
 
     #[test]
     fn additions_apply_to_the_last_write_before_them() {
-        let versions = Versions::new(9);
-        put(&versions, 4, add(4, 1));
-        put(&versions, 2, add(2, 0));
-        let found = |step| match versions.account(A, step) {
-            Found::Value(Some(info)) => (info.balance.to::<u64>(), info.nonce),
-            _ => panic!("it exists"),
-        };
-        assert_eq!(
-            [found(2), found(3), found(9)],
-            [(100, 1), (102, 1), (106, 2)]
-        );
-        put(&versions, 3, set(info(102, 1), Some(info(50, 7)), false));
-        assert_eq!([found(3), found(4), found(9)], [(102, 1), (50, 7), (54, 8)]);
-        versions.make_estimates(3);
-        assert!(matches!(versions.account(A, 9), Found::WaitFor(3)));
-        // An estimate of an addition is taken as it is.
-        put(&versions, 3, add(1, 0));
-        versions.make_estimates(3);
-        assert_eq!(found(9), (107, 2));
-        let mut cells = versions.shard(account_shard(&A));
-        let balances = cells.accounts.get_mut(&A).unwrap().added_balances();
-        let balances = balances.into_iter().map(|(step, it)| (step, it.to()));
-        assert_eq!(
-            balances.collect::<Vec<_>>(),
-            [(2, 102_u64), (3, 103), (4, 107)]
-        );
+        one_thread(|| {
+            let versions = Versions::new(9);
+            put(&versions, 4, add(4, 1));
+            put(&versions, 2, add(2, 0));
+            let found = |step| match versions.account(A, step) {
+                Found::Value(Some(info)) => (info.balance.to::<u64>(), info.nonce),
+                _ => panic!("it exists"),
+            };
+            assert_eq!(
+                [found(2), found(3), found(9)],
+                [(100, 1), (102, 1), (106, 2)]
+            );
+            put(&versions, 3, set(info(102, 1), Some(info(50, 7)), false));
+            assert_eq!([found(3), found(4), found(9)], [(102, 1), (50, 7), (54, 8)]);
+            versions.make_estimates(3);
+            assert!(matches!(versions.account(A, 9), Found::WaitFor(3)));
+            // An estimate of an addition is taken as it is.
+            put(&versions, 3, add(1, 0));
+            versions.make_estimates(3);
+            assert_eq!(found(9), (107, 2));
+            let mut cells = versions.shard(account_shard(&A));
+            let balances = cells.accounts.get_mut(&A).unwrap().added_balances();
+            let balances = balances.into_iter().map(|(step, it)| (step, it.to()));
+            assert_eq!(
+                balances.collect::<Vec<_>>(),
+                [(2, 102_u64), (3, 103), (4, 107)]
+            );
+        });
     }
 
     #[test]
     fn slots_of_a_deleted_account_are_zero() {
-        let versions = Versions::new(9);
-        put(&versions, 2, slot(5, 5, 20));
-        put(&versions, 4, set(info(100, 1), None, true));
-        for (at, step, expected) in [(5, 4, 20), (5, 5, 0), (6, 5, 0), (5, 9, 0)] {
-            assert_eq!(value(&versions, at, step), Found::Value(expected));
-        }
-        assert_eq!(value(&versions, 6, 4), Found::Parent);
-        put(&versions, 6, slot(5, 0, 60));
-        assert_eq!(value(&versions, 5, 9), Found::Value(60));
-        assert!(!versions.exists(A));
-        assert_eq!(
-            (versions.wiped(A, 4), versions.wiped(A, 9)),
-            (None, Some(4))
-        );
-        put(&versions, 4, Writes::default());
-        assert_eq!((versions.wiped(A, 9), versions.exists(A)), (None, true));
+        one_thread(|| {
+            let versions = Versions::new(9);
+            put(&versions, 2, slot(5, 5, 20));
+            put(&versions, 4, set(info(100, 1), None, true));
+            for (at, step, expected) in [(5, 4, 20), (5, 5, 0), (6, 5, 0), (5, 9, 0)] {
+                assert_eq!(value(&versions, at, step), Found::Value(expected));
+            }
+            assert_eq!(value(&versions, 6, 4), Found::Parent);
+            put(&versions, 6, slot(5, 0, 60));
+            assert_eq!(value(&versions, 5, 9), Found::Value(60));
+            assert!(!versions.exists(A));
+            assert_eq!(
+                (versions.wiped(A, 4), versions.wiped(A, 9)),
+                (None, Some(4))
+            );
+            put(&versions, 4, Writes::default());
+            assert_eq!((versions.wiped(A, 9), versions.exists(A)), (None, true));
+        });
     }
 
     #[test]
     fn reads_are_compared_with_what_was_written_since() {
-        let versions = Versions::new(9);
-        let read = |needs, is_guess| Reads {
-            accounts: vec![AccountRead {
-                address: A,
-                found: Some(account(&info(100, 1))),
-                is_guess,
-                needs,
-                slot_count: 1,
-            }],
-            slots: vec![(U256::from(5), U256::from(5))],
-        };
-        let exact = read(Needs::Equal, false);
-        let enough = read(Needs::Balance(U256::from(100)), false);
-        let verdict = |reads: &Reads| versions.verdict(3, reads, &Address::ZERO);
-        assert_eq!([verdict(&exact), verdict(&enough)], [Verdict::Same; 2]);
-        assert_eq!(
-            verdict(&read(Needs::Equal, true)),
-            Verdict::Differs,
-            "a nonce is guessed"
-        );
-        put(&versions, 1, add(1, 0));
-        assert_eq!(
-            [verdict(&exact), verdict(&enough)],
-            [Verdict::Differs, Verdict::Same]
-        );
-        assert_eq!(versions.verdict(3, &exact, &A), Verdict::Same, "left out");
-        put(&versions, 2, slot(5, 5, 6));
-        assert_eq!(verdict(&enough), Verdict::Differs);
-        versions.make_estimates(2);
-        assert_eq!(verdict(&enough), Verdict::Unknown);
+        one_thread(|| {
+            let versions = Versions::new(9);
+            let read = |needs, is_guess| Reads {
+                accounts: vec![AccountRead {
+                    address: A,
+                    found: Some(account(&info(100, 1))),
+                    is_guess,
+                    needs,
+                    slot_count: 1,
+                }],
+                slots: vec![(U256::from(5), U256::from(5))],
+            };
+            let exact = read(Needs::Equal, false);
+            let enough = read(Needs::Balance(U256::from(100)), false);
+            let verdict = |reads: &Reads| versions.verdict(3, reads, &Address::ZERO);
+            assert_eq!([verdict(&exact), verdict(&enough)], [Verdict::Same; 2]);
+            assert_eq!(
+                verdict(&read(Needs::Equal, true)),
+                Verdict::Differs,
+                "a nonce is guessed"
+            );
+            put(&versions, 1, add(1, 0));
+            assert_eq!(
+                [verdict(&exact), verdict(&enough)],
+                [Verdict::Differs, Verdict::Same]
+            );
+            assert_eq!(versions.verdict(3, &exact, &A), Verdict::Same, "left out");
+            put(&versions, 2, slot(5, 5, 6));
+            assert_eq!(verdict(&enough), Verdict::Differs);
+            versions.make_estimates(2);
+            assert_eq!(verdict(&enough), Verdict::Unknown);
+        });
     }
 
     #[test]
     fn a_slot_of_a_created_account_is_unread() {
-        let versions = Versions::new(9);
-        let mut writes = slot(5, 0, 1);
-        writes.slots[0].created = true;
-        put(&versions, 2, writes);
-        assert_eq!(value(&versions, 5, 2), Found::Unread);
-        assert_eq!(value(&versions, 5, 3), Found::Value(1));
+        one_thread(|| {
+            let versions = Versions::new(9);
+            let mut writes = slot(5, 0, 1);
+            writes.slots[0].created = true;
+            put(&versions, 2, writes);
+            assert_eq!(value(&versions, 5, 2), Found::Unread);
+            assert_eq!(value(&versions, 5, 3), Found::Value(1));
+        });
     }
 
     #[test]
     fn the_filter_contains_whatever_was_added_and_little_else() {
-        let filter = Filter::new(500);
-        let key = |number: u64| {
-            let address = Address::from_word(alloy_primitives::keccak256(number.to_be_bytes()));
-            (address, U256::from(number % 3))
-        };
-        for number in 0..1000 {
-            let (address, slot) = key(number);
-            filter.add(&address, slot);
-        }
-        let contained = |numbers: std::ops::Range<u64>| {
-            let keys = numbers.map(key);
-            keys.filter(|(address, slot)| filter.has(address, *slot))
-                .count()
-        };
-        assert_eq!(contained(0..1000), 1000);
-        assert!(contained(1000..11_000) < 1000);
+        one_thread(|| {
+            let filter = Filter::new(500);
+            let key = |number: u64| {
+                let address = Address::from_word(alloy_primitives::keccak256(number.to_be_bytes()));
+                (address, U256::from(number % 3))
+            };
+            for number in 0..1000 {
+                let (address, slot) = key(number);
+                filter.add(&address, slot);
+            }
+            let contained = |numbers: std::ops::Range<u64>| {
+                let keys = numbers.map(key);
+                keys.filter(|(address, slot)| filter.has(address, *slot))
+                    .count()
+            };
+            assert_eq!(contained(0..1000), 1000);
+            assert!(contained(1000..11_000) < 1000);
+        });
     }
 }
