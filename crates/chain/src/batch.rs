@@ -1,7 +1,7 @@
 //! Execution of several blocks at once, by their access lists.
 
 use crate::{
-    Chain, ChainError, PreparedBlock, deferred::BlockSink, execute::Step, reads::TimedReads,
+    Chain, ChainError, PreparedBlock, execute::Step, reads::TimedReads, stages::BlockSink,
     stored::KnownBlock, validate_header,
 };
 use alloy_consensus::Header;

@@ -2,19 +2,15 @@
 
 use crate::{
     Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
-    error::execution_error,
-    preimages::created,
-    reads::TimedReads,
-    stored::{KnownBlock, meta, packed_receipts},
-    validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
+    preimages::created, stored::KnownBlock, validate_body, validate_header, validate_ommers,
 };
 use alloy_primitives::{Address, B256, Bytes};
 use cambium_evm::{
     BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
-    Outcome, StateRead, listed_changes,
+    Outcome, StateRead,
 };
 use cambium_primitives::{AccessList, BlockId, Changes};
-use cambium_state::{Sealed, Session, Staged, StateError, View};
+use cambium_state::{Sealed, StateError, View};
 use revm::primitives::hardfork::SpecId;
 use std::{
     borrow::Cow,
@@ -140,20 +136,6 @@ pub(crate) struct Ready<'a> {
     pub(crate) validated: Duration,
 }
 
-/// The result of a block, whose state root equals that in its header.
-struct Done {
-    staged: Staged,
-    outcome: Option<Outcome>,
-    /// The access list of execution, if it was recorded.
-    access_list: Option<AccessList>,
-    /// Its receipts, packed, if they are kept.
-    receipts: Option<Vec<u8>>,
-    /// Its created addresses and slot keys, packed, if preimages are kept.
-    preimages: Option<Vec<u8>>,
-    counts: ExecutionCounts,
-    timings: Timings,
-}
-
 impl Chain {
     /// Validates, executes and commits one block, given as RLP. `access_list` is the RLP of its
     /// access list, if that came with the block. Callers take turns.
@@ -175,7 +157,7 @@ impl Chain {
         // Whether it becomes the head is decided by the head.
         let _alone = self.inserting.lock();
         self.await_commit(self.parent_of(&prepared.block().header))?;
-        let executed = self.execute_with(&prepared, self.db().head(), false)?;
+        let executed = self.execute_alone(&prepared, self.db().head(), false)?;
         let id = executed.sealed.id();
         if executed.becomes_head {
             executed.sealed.commit()?;
@@ -196,7 +178,7 @@ impl Chain {
         prepared: PreparedBlock,
         tip: BlockId,
     ) -> Result<ExecutedBlock, ChainError> {
-        self.execute_with(&prepared, tip, !self.is_applying())
+        self.execute_alone(&prepared, tip, !self.is_applying())
     }
 
     /// Does `execute`, but a block that comes into the database meanwhile is [`Step::Known`]. Other callers may insert
@@ -233,69 +215,6 @@ impl Chain {
             thread::sleep(OTHER_CALLER_PAUSE);
         }
         Ok(())
-    }
-
-    /// As [`execute`](Self::execute). `keeps_outcome`: whether [`ExecutedBlock::outcome`] is wanted. Such a block is
-    /// always executed.
-    pub(crate) fn execute_with(
-        &self,
-        prepared: &PreparedBlock,
-        tip: BlockId,
-        keeps_outcome: bool,
-    ) -> Result<ExecutedBlock, ChainError> {
-        let PreparedBlock { id, block, rlp, .. } = prepared;
-        let id = *id;
-        let _span = tracing::debug_span!("execute", number = id.number, hash = %id.hash).entered();
-        let ready = self.ready(prepared)?;
-        let applied = match keeps_outcome {
-            true => None,
-            false => self.apply(&ready)?,
-        };
-        let is_applied = applied.is_some();
-        let Done {
-            staged,
-            outcome,
-            access_list,
-            receipts,
-            preimages,
-            counts,
-            mut timings,
-        } = match applied {
-            Some(applied) => applied,
-            None => self.run(&ready, keeps_outcome)?,
-        };
-        let start = Instant::now();
-        let (header, given) = (&block.header, ready.given);
-        let known = KnownBlock::child_of(&ready.parent, block);
-        let becomes_head = self.becomes_head(&known, ready.post_merge, tip)?;
-        // A list whose hash is not in the header is not stored.
-        let access_list = access_list.as_ref().or(given);
-        let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
-        let meta = meta(
-            &known,
-            id.hash,
-            rlp,
-            access_list,
-            receipts.as_deref(),
-            preimages.as_deref(),
-        );
-        let sealed = staged.seal(meta)?;
-        self.remember(id.hash, known);
-        timings.execute += ready.validated;
-        timings.root += start.elapsed();
-        Ok(ExecutedBlock {
-            sealed,
-            parent: ready.parent_id,
-            becomes_head,
-            outcome,
-            transactions: block.body.transactions.len() as u64,
-            gas: block.header.gas_used,
-            is_listed: given.is_some(),
-            is_applied,
-            is_batched: false,
-            counts,
-            timings,
-        })
     }
 
     /// Validates what does not need the state, and finds the state of the parent.
@@ -374,70 +293,6 @@ impl Chain {
         (input, is_listed)
     }
 
-    /// Executes a block and verifies it against the header.
-    fn run(&self, ready: &Ready<'_>, keeps_outcome: bool) -> Result<Done, ChainError> {
-        let (id, given) = (ready.prepared.id, ready.given);
-        let senders = self.ready_senders(ready)?;
-        let (input, is_listed) = self.input_of(ready, &senders);
-        let start = Instant::now();
-        let header = input.header;
-        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
-        let mut session = ready.view.clone().session();
-        let mut early = Early::new(given.map(|_| ready.view.clone().session()));
-        let reads = TimedReads::new(ready.view.clone());
-        let mut counts = ExecutionCounts::default();
-        let mut roots = |changes: &_| session.intermediate_root(changes);
-        let mut claimed = |changes: &_, codes: &_| early.stage(changes, codes);
-        let hooks = Hooks {
-            roots: Some(&mut roots),
-            claimed: Some(&mut claimed),
-            counts: Some(&mut counts),
-            ..Hooks::default()
-        };
-        let outcome = self.execute_by_choice(&input, &reads, hooks);
-        let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let verified = verify_outcome(header, &outcome, given);
-        let _ = verified.map_err(|error| invalid(error.into()))?;
-        let (execute, hidden) = (start.elapsed(), early.elapsed);
-
-        let start = Instant::now();
-        let receipts = match self.keeps_receipts() {
-            true => packed_receipts(&outcome.receipts),
-            false => None,
-        };
-        let kept = keeps_outcome.then(|| {
-            let mut kept = outcome.clone();
-            kept.access_list.take_if(|_| !is_listed);
-            kept
-        });
-        let Outcome {
-            changes,
-            codes,
-            access_list,
-            ..
-        } = outcome;
-        let staged = match early.take(&changes, &codes) {
-            Some(staged) => staged,
-            None => session.finish(changes, codes)?,
-        };
-        verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
-        let preimages = self.created(access_list.as_ref(), staged.changes(), staged.reverts());
-        Ok(Done {
-            staged,
-            outcome: kept,
-            access_list,
-            receipts,
-            preimages,
-            counts,
-            timings: Timings {
-                execute,
-                read: reads.spent(),
-                root: start.elapsed() + hidden,
-                ..Timings::default()
-            },
-        })
-    }
-
     /// Executes a block. If the executor is `auto` and could run it speculatively, it does so if that
     /// was faster on the blocks before.
     pub(crate) fn execute_by_choice<S: StateRead + Sync>(
@@ -457,40 +312,6 @@ impl Chain {
         let outcome = BlockExecutor { kind, ..*executor }.execute(input, state, hooks)?;
         self.choice().add(kind, outcome.gas_used, start.elapsed());
         Ok(outcome)
-    }
-
-    /// Applies the changes of a block's access list, if lists are to be applied and the changes
-    /// give the state root in its header. No other field of the header is verified. `None` if the
-    /// block must be executed, which then finds what is wrong.
-    fn apply(&self, ready: &Ready<'_>) -> Result<Option<Done>, ChainError> {
-        let Some(list) = self.list_to_apply(ready) else {
-            return Ok(None);
-        };
-        let reads = TimedReads::new(ready.view.clone());
-        let start = Instant::now();
-        let changes = listed_changes(list, &reads)?;
-        let execute = start.elapsed();
-        let start = Instant::now();
-        let session = ready.view.clone().session();
-        let staged = session.finish(changes, list.codes())?;
-        if staged.root() != ready.prepared.block.header.state_root {
-            return Ok(None);
-        }
-        let preimages = self.created(Some(list), staged.changes(), staged.reverts());
-        Ok(Some(Done {
-            staged,
-            outcome: None,
-            access_list: None,
-            receipts: None,
-            preimages,
-            counts: ExecutionCounts::default(),
-            timings: Timings {
-                execute,
-                read: reads.spent(),
-                root: start.elapsed(),
-                ..Timings::default()
-            },
-        }))
     }
 
     /// The access list of a block, if lists are to be applied instead of executing blocks.
@@ -608,41 +429,5 @@ impl Chain {
             };
         }
         Ok(ancestors)
-    }
-}
-
-/// The state root of a block, computed from its access list while its transactions run. The list is
-/// untrusted: the root is used only if execution gives the same changes.
-struct Early {
-    session: Option<Session>,
-    staged: Option<Result<Staged, StateError>>,
-    codes: Vec<(B256, Bytes)>,
-    elapsed: Duration,
-}
-
-impl Early {
-    const fn new(session: Option<Session>) -> Self {
-        Self {
-            session,
-            staged: None,
-            codes: Vec::new(),
-            elapsed: Duration::ZERO,
-        }
-    }
-
-    fn stage(&mut self, changes: &Changes, codes: &[(B256, Bytes)]) {
-        let start = Instant::now();
-        self.codes = codes.to_vec();
-        if let Some(session) = self.session.take() {
-            self.staged = Some(session.finish(changes.clone(), codes.to_vec()));
-        }
-        self.elapsed = start.elapsed();
-    }
-
-    /// The staged block, if it has the changes and codes of execution.
-    fn take(self, changes: &Changes, codes: &[(B256, Bytes)]) -> Option<Staged> {
-        // An error that is not caused by the list recurs when the block is staged again.
-        let staged = self.staged?.ok()?;
-        (staged.changes() == changes && self.codes == codes).then_some(staged)
     }
 }

@@ -19,9 +19,9 @@
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
     ahead::ReadingAhead,
-    deferred::{BlockSink, Checked, Unverified},
     execute::Step,
     prepare::OnTheirWay,
+    stages::{BlockSink, Checked, Unverified},
 };
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;

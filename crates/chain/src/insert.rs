@@ -73,7 +73,7 @@ impl Chain {
         }
         // An import that goes on beside commits it soon.
         self.await_commit(self.parent_of(header))?;
-        match self.unless_known(|| self.execute_with(prepared, self.db().head(), true))? {
+        match self.unless_known(|| self.execute_alone(prepared, self.db().head(), true))? {
             Step::Known(_) => Ok(inserted(None)),
             Step::New(executed) => {
                 executed.sealed.commit_side_branch()?;

@@ -23,7 +23,7 @@ mod prepare;
 mod evm_session;
 mod ahead;
 mod execute;
-mod deferred;
+mod stages;
 mod batch;
 mod again;
 mod insert;

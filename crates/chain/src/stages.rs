@@ -1,13 +1,14 @@
-//! Blocks of an import between their execution and their verification.
-//!
-//! The next block needs only the values that a block leaves. So it is executed on these while other threads verify
-//! everything else of the block: its gas, receipts, requests and access list, and its state root.
+//! The stages of a block, from its parent's state to a sealed block.
 //!
 //! ```text
 //!   execute   changes -> layer                                       Unverified
-//!   check     outcome against header and list; the stored body       ExecutedBlock
-//!   verify    state root
+//!   check     outcome against header and list; the stored body       Checked
+//!   verify    state root                                             ExecutedBlock
 //! ```
+//!
+//! A block that is executed alone goes through them on one thread, and its root is computed before it is sealed. In an
+//! import the next block needs only the values that a block leaves: it is executed on these while other threads check and
+//! verify the block.
 
 use crate::{
     BlockFault, Chain, ChainError, ExecutedBlock, PreparedBlock, Timings, VerifyError,
@@ -17,32 +18,52 @@ use crate::{
     stored::{KnownBlock, body, packed_receipts},
     verify_outcome, verify_state_root,
 };
-use alloy_primitives::U256;
+use alloy_primitives::{B256, Bytes, U256};
 use cambium_evm::{ExecutionCounts, Hooks, Outcome, listed_changes};
-use cambium_primitives::BlockId;
-use cambium_state::{Staged, StateError, WithoutBody};
-use std::{sync::Arc, time::Instant};
+use cambium_primitives::{BlockId, Changes};
+use cambium_state::{Session, Staged, StateError, WithoutBody};
+use std::{
+    ops::Deref,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How a block is executed.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    /// Its root is computed before it is sealed.
+    Alone {
+        /// Whether [`ExecutedBlock::outcome`] is wanted. Such a block is always executed, even if its access list could be
+        /// applied.
+        keeps_outcome: bool,
+    },
+    /// Its root is verified by [`Chain::verify_root`], except before Byzantium, where receipts need it, and under the
+    /// `layered` commitment.
+    Ahead,
+}
 
 /// A block that is executed on its parent and sealed, and of which nothing else is verified. Dropping it removes it, and
 /// the blocks that are built on it.
-pub(crate) struct Unverified {
+pub(crate) struct Unverified<P = Arc<PreparedBlock>> {
     sealed: WithoutBody,
-    prepared: Arc<PreparedBlock>,
+    prepared: P,
     parent: BlockId,
     pub(crate) becomes_head: bool,
     total_difficulty: U256,
     /// What execution gave, without the changes. `None` if the block's access list was applied.
     outcome: Option<Outcome>,
+    /// The whole outcome, if it is kept.
+    kept: Option<Outcome>,
     is_batched: bool,
     counts: ExecutionCounts,
     timings: Timings,
 }
 
 /// A block of which only the state root is not verified.
-pub(crate) struct Checked {
+pub(crate) struct Checked<P = Arc<PreparedBlock>> {
     block: ExecutedBlock,
     /// Its pin keeps the pages that the root needs.
-    prepared: Arc<PreparedBlock>,
+    prepared: P,
 }
 
 /// Receives executed blocks, in their order.
@@ -54,7 +75,7 @@ pub(crate) trait BlockSink {
     fn send(&mut self, block: Step<Unverified>) -> Result<bool, ChainError>;
 }
 
-impl Unverified {
+impl<P> Unverified<P> {
     /// Number and hash of the block.
     pub(crate) fn id(&self) -> BlockId {
         self.sealed.id()
@@ -75,27 +96,43 @@ impl Chain {
         tip: BlockId,
         mut outcome: Option<Outcome>,
     ) -> Result<Step<Unverified>, ChainError> {
-        self.unless_known(|| self.execute_unverified(prepared, tip, outcome.take()))
+        self.unless_known(|| {
+            self.execute_unverified(prepared.clone(), tip, outcome.take(), Mode::Ahead)
+        })
     }
 
-    fn execute_unverified(
+    /// As [`execute`](Self::execute). `keeps_outcome` is that of [`Mode::Alone`].
+    pub(crate) fn execute_alone(
         &self,
-        prepared: &Arc<PreparedBlock>,
+        prepared: &PreparedBlock,
+        tip: BlockId,
+        keeps_outcome: bool,
+    ) -> Result<ExecutedBlock, ChainError> {
+        let mode = Mode::Alone { keeps_outcome };
+        let block = self.execute_unverified(prepared, tip, None, mode)?;
+        Ok(self.check(block)?.block)
+    }
+
+    fn execute_unverified<P: Deref<Target = PreparedBlock>>(
+        &self,
+        prepared: P,
         tip: BlockId,
         outcome: Option<Outcome>,
-    ) -> Result<Unverified, ChainError> {
-        let PreparedBlock { id, block, .. } = &**prepared;
+        mode: Mode,
+    ) -> Result<Unverified<P>, ChainError> {
+        let PreparedBlock { id, block, .. } = &*prepared;
         let _span = tracing::debug_span!("execute", number = id.number, hash = %id.hash).entered();
-        let ready = self.ready(prepared)?;
+        let ready = self.ready(&prepared)?;
         let is_batched = outcome.is_some();
         let Values {
             staged,
             outcome,
+            kept,
             counts,
             mut timings,
-        } = match self.apply_unverified(&ready)? {
+        } = match self.apply(&ready, mode)? {
             Some(applied) => applied,
-            None => self.run_unverified(&ready, outcome)?,
+            None => self.run(&ready, outcome, mode)?,
         };
         let start = Instant::now();
         let header = &block.header;
@@ -108,29 +145,32 @@ impl Chain {
         timings.root += start.elapsed();
         Ok(Unverified {
             sealed,
-            prepared: prepared.clone(),
             parent: ready.parent_id,
+            prepared,
             becomes_head,
             total_difficulty,
             is_batched: is_batched && outcome.is_some(),
             outcome,
+            kept,
             counts,
             timings,
         })
     }
 
-    /// Executes a block, unless its outcome is known. The state root remains to be computed, except before Byzantium,
-    /// where receipts need it, and under the `layered` commitment.
-    fn run_unverified(
+    /// Executes a block, unless its outcome is known.
+    fn run(
         &self,
         ready: &Ready<'_>,
         outcome: Option<Outcome>,
+        mode: Mode,
     ) -> Result<Values, ChainError> {
         let id = ready.prepared.id;
         let senders = self.ready_senders(ready)?;
-        let (input, _) = self.input_of(ready, &senders);
+        let (input, is_listed) = self.input_of(ready, &senders);
         let start = Instant::now();
         let mut session = ready.view.clone().session();
+        let is_early = ready.given.is_some() && matches!(mode, Mode::Alone { .. });
+        let mut early = Early::new(is_early.then(|| ready.view.clone().session()));
         let reads = TimedReads::new(ready.view.clone());
         let mut counts = ExecutionCounts::default();
         let mut outcome = match outcome {
@@ -140,8 +180,10 @@ impl Chain {
             }
             None => {
                 let mut roots = |changes: &_| session.intermediate_root(changes);
+                let mut claimed = |changes: &_, codes: &_| early.stage(changes, codes);
                 let hooks = Hooks {
                     roots: Some(&mut roots),
+                    claimed: Some(&mut claimed),
                     counts: Some(&mut counts),
                     ..Hooks::default()
                 };
@@ -149,12 +191,27 @@ impl Chain {
                 executed.map_err(|error| execution_error(id, error))?
             }
         };
-        let execute = start.elapsed();
+        let (execute, hidden) = (start.elapsed(), early.elapsed);
         let start = Instant::now();
+        let keeps_outcome = matches!(
+            mode,
+            Mode::Alone {
+                keeps_outcome: true
+            }
+        );
+        let kept = keeps_outcome.then(|| {
+            let mut kept = outcome.clone();
+            kept.access_list.take_if(|_| !is_listed);
+            kept
+        });
         let changes = std::mem::take(&mut outcome.changes);
         let codes = std::mem::take(&mut outcome.codes);
         let header = input.header;
-        let staged = session.finish_claimed(changes, codes, header.state_root)?;
+        let staged = match (mode, early.take(&changes, &codes)) {
+            (_, Some(staged)) => staged,
+            (Mode::Alone { .. }, None) => session.finish(changes, codes)?,
+            (Mode::Ahead, None) => session.finish_claimed(changes, codes, header.state_root)?,
+        };
         if let Err(error) = verify_state_root(header, staged.root()) {
             // Everything else is verified before the root.
             let verified = verify_outcome(header, &outcome, ready.given);
@@ -164,11 +221,12 @@ impl Chain {
         Ok(Values {
             staged,
             outcome: Some(outcome),
+            kept,
             counts,
             timings: Timings {
                 execute,
                 read: reads.spent(),
-                root: start.elapsed(),
+                root: start.elapsed() + hidden,
                 ..Timings::default()
             },
         })
@@ -176,10 +234,17 @@ impl Chain {
 
     /// Applies the changes of a block's access list, if lists are to be applied. `None` if the block must be executed.
     ///
-    /// A list whose hash is in the header leads to another state root only if the block is invalid: its root is verified
-    /// later. Any other list may be wrong while the block is valid, so its root is computed here.
-    fn apply_unverified(&self, ready: &Ready<'_>) -> Result<Option<Values>, ChainError> {
-        let Some(list) = self.list_to_apply(ready) else {
+    /// A list whose hash is in the header leads to another state root only if the block is invalid: in an import its root
+    /// is verified later. Any other list may be wrong while the block is valid, so its root is computed here. No other
+    /// field of the header is verified.
+    fn apply(&self, ready: &Ready<'_>, mode: Mode) -> Result<Option<Values>, ChainError> {
+        let list = match mode {
+            Mode::Alone {
+                keeps_outcome: true,
+            } => None,
+            Mode::Alone { .. } | Mode::Ahead => self.list_to_apply(ready),
+        };
+        let Some(list) = list else {
             return Ok(None);
         };
         let header = &ready.prepared.block.header;
@@ -189,9 +254,11 @@ impl Chain {
         let execute = start.elapsed();
         let start = Instant::now();
         let session = ready.view.clone().session();
-        let staged = match header.block_access_list_hash {
-            Some(_) => session.finish_claimed(changes, list.codes(), header.state_root)?,
-            None => session.finish(changes, list.codes())?,
+        let staged = match (mode, header.block_access_list_hash) {
+            (Mode::Ahead, Some(_)) => {
+                session.finish_claimed(changes, list.codes(), header.state_root)?
+            }
+            _ => session.finish(changes, list.codes())?,
         };
         if staged.root() != header.state_root {
             return Ok(None);
@@ -199,6 +266,7 @@ impl Chain {
         Ok(Some(Values {
             staged,
             outcome: None,
+            kept: None,
             counts: ExecutionCounts::default(),
             timings: Timings {
                 execute,
@@ -210,7 +278,10 @@ impl Chain {
     }
 
     /// Verifies everything but the state root of an executed block, and makes the body that is stored with it.
-    pub(crate) fn check(&self, block: Unverified) -> Result<Checked, ChainError> {
+    pub(crate) fn check<P: Deref<Target = PreparedBlock>>(
+        &self,
+        block: Unverified<P>,
+    ) -> Result<Checked<P>, ChainError> {
         let Unverified {
             sealed,
             prepared,
@@ -218,6 +289,7 @@ impl Chain {
             becomes_head,
             total_difficulty,
             outcome,
+            kept,
             is_batched,
             counts,
             timings,
@@ -257,7 +329,7 @@ impl Chain {
             is_listed: given.is_some(),
             is_applied: outcome.is_none(),
             is_batched,
-            outcome: None,
+            outcome: kept,
             counts,
             timings,
         };
@@ -265,7 +337,10 @@ impl Chain {
     }
 
     /// Verifies the state root of a block.
-    pub(crate) fn verify_root(&self, checked: Checked) -> Result<ExecutedBlock, ChainError> {
+    pub(crate) fn verify_root<P: Deref<Target = PreparedBlock>>(
+        &self,
+        checked: Checked<P>,
+    ) -> Result<ExecutedBlock, ChainError> {
         let Checked {
             mut block,
             prepared,
@@ -281,7 +356,7 @@ impl Chain {
             // Execution finds what is wrong, once the block is gone.
             let tip = block.parent;
             drop(block);
-            self.execute_with(&prepared, tip, true)?;
+            self.execute_alone(&prepared, tip, true)?;
         }
         let error = VerifyError::StateRoot { got, expected };
         Err(ChainError::invalid(id, BlockFault::from(error)))
@@ -292,6 +367,43 @@ impl Chain {
 struct Values {
     staged: Staged,
     outcome: Option<Outcome>,
+    kept: Option<Outcome>,
     counts: ExecutionCounts,
     timings: Timings,
+}
+
+/// The state root of a block, computed from its access list while its transactions run. The list is
+/// untrusted: the root is used only if execution gives the same changes.
+struct Early {
+    session: Option<Session>,
+    staged: Option<Result<Staged, StateError>>,
+    codes: Vec<(B256, Bytes)>,
+    elapsed: Duration,
+}
+
+impl Early {
+    const fn new(session: Option<Session>) -> Self {
+        Self {
+            session,
+            staged: None,
+            codes: Vec::new(),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    fn stage(&mut self, changes: &Changes, codes: &[(B256, Bytes)]) {
+        let start = Instant::now();
+        self.codes = codes.to_vec();
+        if let Some(session) = self.session.take() {
+            self.staged = Some(session.finish(changes.clone(), codes.to_vec()));
+        }
+        self.elapsed = start.elapsed();
+    }
+
+    /// The staged block, if it has the changes and codes of execution.
+    fn take(self, changes: &Changes, codes: &[(B256, Bytes)]) -> Option<Staged> {
+        // An error that is not caused by the list recurs when the block is staged again.
+        let staged = self.staged?.ok()?;
+        (staged.changes() == changes && self.codes == codes).then_some(staged)
+    }
 }
