@@ -7,9 +7,14 @@
 //! Keys are in shards with a lock each. A key that no step wrote is found by its bit in a filter,
 //! without a lock. Nearly all keys that a block reads are such.
 
+mod cells;
+mod filter;
+
+pub(super) use cells::Found;
+
 use super::{
     adds::{Adds, Amount},
-    sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock},
+    sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock},
 };
 use crate::{
     account::account,
@@ -19,15 +24,12 @@ use alloy_primitives::{
     Address, B256, U256,
     map::{AddressMap, B256Map, Entry, HashMap, HashSet},
 };
-use cambium_primitives::Account;
+use cells::{AccountCell, SlotCell, Version, insert, make_estimate};
+use filter::Filter;
 use revm::{bytecode::Bytecode, state::AccountInfo};
 
 /// Number of maps with a lock of their own, so that threads rarely contend.
 pub(super) const SHARDS: usize = 256;
-
-/// Bits of the filter for each transaction, which writes a few keys.
-const FILTER_BITS: usize = 64;
-const FILTER_WORDS_MIN: usize = 256;
 
 /// Number of keys up to which a list is searched from one end to the other.
 const SEARCHED_MAX: usize = 16;
@@ -57,45 +59,6 @@ pub(super) struct Cells {
 enum Key {
     Account(Address),
     Slot(Address, U256),
-}
-
-/// An account that a step has written.
-pub(super) struct AccountCell {
-    /// The account in the parent's state.
-    pub(super) parent: Option<AccountInfo>,
-    /// Writes of all fields, in the order of steps.
-    sets: Vec<Version<Option<AccountInfo>, Option<Account>>>,
-    /// Additions apply to the last write of all fields before them.
-    adds: Adds,
-    /// Steps that deleted the account's slots.
-    wipes: Vec<usize>,
-}
-
-/// A slot that a step has written.
-pub(super) struct SlotCell {
-    /// The slot in the parent's state. `None` if it has not been read, since the account was created.
-    parent: Option<U256>,
-    versions: Vec<Version<U256, U256>>,
-}
-
-struct Version<V, R> {
-    step: usize,
-    is_estimate: bool,
-    /// The value that the step read here.
-    read: R,
-    value: V,
-}
-
-/// What a step finds at a key.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<V> {
-    /// No step has written it: it is that of the parent's state.
-    Parent,
-    /// No earlier step has written it now. Whether it was read from the parent's state is unknown.
-    Unread,
-    Value(V),
-    /// It is written by a step that will run again.
-    WaitFor(usize),
 }
 
 /// Whether reads are still those of earlier steps.
@@ -454,146 +417,6 @@ fn slot_shard(address: &Address, slot: U256) -> usize {
     usize::from(address.0[19] ^ slot.byte(0)) % SHARDS
 }
 
-/// Inserts or replaces a version. Returns the place after it.
-fn insert<V, R>(versions: &mut Vec<Version<V, R>>, version: Version<V, R>) -> usize {
-    match versions.binary_search_by_key(&version.step, |known| known.step) {
-        Ok(place) => {
-            versions[place] = version;
-            place + 1
-        }
-        Err(place) => {
-            versions.insert(place, version);
-            place + 1
-        }
-    }
-}
-
-/// Makes the version of a step an estimate. Returns the step of the version after it, unless that is
-/// an estimate.
-fn make_estimate<V, R>(versions: &mut [Version<V, R>], step: usize) -> Option<usize> {
-    let place = versions.binary_search_by_key(&step, |known| known.step);
-    let place = place.ok()?;
-    versions[place].is_estimate = true;
-    let next = versions.get(place + 1)?;
-    (!next.is_estimate).then_some(next.step)
-}
-
-impl AccountCell {
-    fn before(&mut self, step: usize) -> Found<Option<AccountInfo>> {
-        let place = self.sets.partition_point(|version| version.step < step);
-        let (base, start) = match place.checked_sub(1).map(|place| &self.sets[place]) {
-            None => (&self.parent, 0),
-            Some(set) if set.is_estimate => return Found::WaitFor(set.step),
-            Some(set) => (&set.value, set.step + 1),
-        };
-        Found::Value(match self.adds.sum(start, step) {
-            None => base.clone(),
-            Some(Amount { balance, nonce }) => {
-                let mut info = base.clone().unwrap_or_default();
-                info.balance = info.balance.wrapping_add(balance);
-                info.nonce = info.nonce.wrapping_add(nonce);
-                Some(info)
-            }
-        })
-    }
-
-    /// The account after all steps, and the last step that deleted its slots.
-    pub(super) fn last(&mut self) -> (Option<Account>, Option<usize>) {
-        let last = match self.before(usize::MAX) {
-            Found::Value(last) => last.as_ref().map(account),
-            // No estimate is left when all steps have run.
-            Found::Parent | Found::Unread | Found::WaitFor(_) => self.parent.as_ref().map(account),
-        };
-        (last, self.wipes.last().copied())
-    }
-
-    /// The balance after each addition that changes it, by step.
-    pub(super) fn added_balances(&mut self) -> Vec<(usize, U256)> {
-        let adds = self.adds.all().iter();
-        let steps: Vec<_> = adds
-            .filter(|(_, amount)| !amount.balance.is_zero())
-            .map(|(step, _)| *step)
-            .collect();
-        let mut balances = Vec::with_capacity(steps.len());
-        for step in steps {
-            if let Found::Value(Some(info)) = self.before(step + 1) {
-                balances.push((step, info.balance));
-            }
-        }
-        balances
-    }
-
-    fn remove_set(&mut self, step: usize) {
-        if let Ok(place) = self.sets.binary_search_by_key(&step, |set| set.step) {
-            self.sets.remove(place);
-        }
-        if let Ok(place) = self.wipes.binary_search(&step) {
-            self.wipes.remove(place);
-        }
-    }
-}
-
-impl SlotCell {
-    /// `wiped`: the last step that deleted the account's slots.
-    fn before(&self, step: usize, wiped: Option<usize>) -> Found<U256> {
-        let place = self.versions.partition_point(|version| version.step < step);
-        let version = place.checked_sub(1).map(|place| &self.versions[place]);
-        match version.filter(|version| Some(version.step) >= wiped) {
-            None => match (wiped, self.parent) {
-                (Some(_), _) => Found::Value(U256::ZERO),
-                (None, Some(parent)) => Found::Value(parent),
-                (None, None) => Found::Unread,
-            },
-            Some(version) if version.is_estimate => Found::WaitFor(version.step),
-            Some(version) => Found::Value(version.value),
-        }
-    }
-
-    /// The slot before and after the block. `wiped` as above.
-    pub(super) fn change(&self, wiped: Option<usize>) -> (U256, U256) {
-        let parent = self.parent.unwrap_or_default();
-        match self.before(usize::MAX, wiped) {
-            Found::Value(last) => (parent, last),
-            Found::Parent | Found::Unread | Found::WaitFor(_) => (parent, parent),
-        }
-    }
-}
-
-/// A set of keys, some of which it may contain without their having been added.
-struct Filter(Box<[AtomicU64]>);
-
-impl Filter {
-    fn new(transactions: usize) -> Self {
-        let words = transactions.saturating_mul(FILTER_BITS) / 64;
-        let words = words.next_power_of_two().max(FILTER_WORDS_MIN);
-        Self((0..words).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// The word and the bit of an account, for which `slot` is zero, or of a slot.
-    fn place(&self, address: &Address, slot: U256) -> (&AtomicU64, u64) {
-        let [.., a, b, c, d, e, f, g, h] = address.0.0;
-        let [low, _, _, high] = slot.into_limbs();
-        let key = u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ low ^ high.rotate_left(32);
-        // Fibonacci hashing: the upper bits depend on all bits of the key.
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let word = (hash >> 26) as usize & (self.0.len() - 1);
-        (&self.0[word], 1 << (hash >> 58))
-    }
-
-    /// Reads nothing but the bit: values are read under their shard's lock.
-    fn has(&self, address: &Address, slot: U256) -> bool {
-        let (word, bit) = self.place(address, slot);
-        word.load(Ordering::Relaxed) & bit != 0
-    }
-
-    fn add(&self, address: &Address, slot: U256) {
-        let (word, bit) = self.place(address, slot);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::sync::one_thread, *};
@@ -795,28 +618,6 @@ mod tests {
             put(&versions, 2, writes);
             assert_eq!(value(&versions, 5, 2), Found::Unread);
             assert_eq!(value(&versions, 5, 3), Found::Value(1));
-        });
-    }
-
-    #[test]
-    fn the_filter_contains_whatever_was_added_and_little_else() {
-        one_thread(|| {
-            let filter = Filter::new(500);
-            let key = |number: u64| {
-                let address = Address::from_word(alloy_primitives::keccak256(number.to_be_bytes()));
-                (address, U256::from(number % 3))
-            };
-            for number in 0..1000 {
-                let (address, slot) = key(number);
-                filter.add(&address, slot);
-            }
-            let contained = |numbers: std::ops::Range<u64>| {
-                let keys = numbers.map(key);
-                keys.filter(|(address, slot)| filter.has(address, *slot))
-                    .count()
-            };
-            assert_eq!(contained(0..1000), 1000);
-            assert!(contained(1000..11_000) < 1000);
         });
     }
 }
