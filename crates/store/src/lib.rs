@@ -55,7 +55,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
 mod modelled;
 mod sync;
 mod log_position;

@@ -1,15 +1,13 @@
-//! Locks and atomics of the segments and the log. With the feature `shuttle` they are those of
-//! `shuttle`, for model tests.
+//! Locks and atomics of the segments and the log.
 //!
-//! In a model test each operation on them is a point where the scheduler may switch threads, in a
-//! random order: `cargo test -p cambium-store --features shuttle --lib model`. Other tests don't
-//! run with the feature, because these locks work only under `shuttle`'s scheduler.
+//! In unit tests they are also those of models: where a model under `shuttle` has made them, each
+//! operation on them is a point where its scheduler may switch threads, in a random order.
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+pub(crate) use crate::modelled::sync::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, RwLock,
+};
+#[cfg(not(test))]
 pub(crate) use parking_lot::{Mutex, RwLock};
-#[cfg(feature = "shuttle")]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-#[cfg(feature = "shuttle")]
-pub(crate) use shuttle_parking_lot::{Mutex, RwLock};
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(test))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};

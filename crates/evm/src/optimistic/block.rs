@@ -48,23 +48,25 @@ pub(super) fn execute<DB: StateRead + Sync>(
     let transactions = input.transactions.len();
     let versions = Versions::new(transactions + 3);
     let limits = input.transactions.iter().map(|it| it.gas_limit());
-    let long = limits.enumerate().filter(|(_, gas)| *gas >= LONG_GAS);
-    let long = long.map(|(index, _)| index).collect();
-    let schedule = Schedule::new(probable_dependencies(input).into_iter(), long);
-    let gas = input.transactions.iter().map(|it| it.gas_limit());
-    let useful = gas.fold(0, u64::saturating_add) / THREAD_GAS;
+    let useful = limits.clone().fold(0, u64::saturating_add) / THREAD_GAS;
     let useful = usize::try_from(useful).unwrap_or(usize::MAX);
+    let threads = threads
+        .get()
+        .min(useful.saturating_add(1))
+        .min(transactions);
+    let long = limits
+        .clone()
+        .enumerate()
+        .filter(|(_, gas)| *gas >= LONG_GAS);
+    let long = long.map(|(index, _)| index).collect();
+    let after = probable_dependencies(input).into_iter();
+    let schedule = Schedule::new(limits.zip(after), long, threads);
     let block = Block {
         input,
         cache: &cache,
         versions: &versions,
         schedule: &schedule,
-        team: Team::new(
-            threads
-                .get()
-                .min(useful.saturating_add(1))
-                .min(transactions),
-        ),
+        team: Team::new(threads),
         committed: Mutex::new(Ok(Committed::default())),
         finish: Finish::new(input, &versions, &schedule),
         is_over: AtomicBool::new(false),
@@ -314,8 +316,14 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
                     self.call(scope);
                 }
                 match job {
-                    Job::Run(index) => self.ahead(worker, index),
-                    Job::Validate(index) => self.validate(index),
+                    Job::Run(group) => {
+                        for index in group.members() {
+                            if self.schedule.is_running(index) {
+                                self.ahead(worker, index);
+                            }
+                        }
+                    }
+                    Job::Validate(range) => range.for_each(|index| self.validate(index)),
                 }
                 continue;
             }
@@ -456,9 +464,8 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             {
                 match self.commit_next(worker, committed) {
                     Ok(None) => break,
-                    Ok(Some(put)) => {
-                        self.outdated(put, None);
-                        if self.schedule.has_job() {
+                    Ok(Some(has_more)) => {
+                        if has_more && self.schedule.has_job() {
                             self.call(scope);
                         }
                     }
@@ -478,12 +485,13 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         }
     }
 
-    /// Commits the transaction at the commit position. `None` if it is still running.
+    /// Commits the transaction at the commit position. Returns whether others may run now that could not
+    /// before, or `None` if it is still running.
     fn commit_next(
         &self,
         worker: &mut Worker<'_, DB>,
         committed: &mut Committed,
-    ) -> Result<Option<Put>, BlockError<DB>> {
+    ) -> Result<Option<bool>, BlockError<DB>> {
         let index = self.schedule.position();
         let step = step_of(index);
         let beneficiary = self.input.header.beneficiary;
@@ -505,8 +513,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             Take::Valid => {
                 committed.pay(step, withheld.unwrap_or_default());
                 committed.counts.parallel += 1;
-                self.schedule.committed(None, true);
-                return Ok(Some(Put::default()));
+                return Ok(Some(self.schedule.committed(None, true)));
             }
             Take::Run { had_run } => had_run,
         };
@@ -520,7 +527,8 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         committed.add_gas(&run.result);
         committed.apply(step, write);
         self.schedule.committed(Some(run), had_run);
-        Ok(Some(put))
+        self.outdated(put, None);
+        Ok(Some(true))
     }
 
     /// Runs a transaction at its commit position.

@@ -25,6 +25,7 @@ struct Transaction {
     writes: u64,
     /// Whether it only runs at its commit position.
     in_order: bool,
+    gas_limit: u64,
 }
 
 const ACCOUNT: Address = Address::repeat_byte(7);
@@ -57,12 +58,15 @@ impl Model {
             let same = |other: &Transaction| other.writes == transaction.writes;
             // Some dependencies are known, right or wrong.
             let before = transactions[..index].iter().rposition(same);
-            before.filter(|before| (index + before) % 3 == 0)
+            let before = before.filter(|before| (index + before) % 3 == 0);
+            // Some are in groups.
+            (transaction.gas_limit, before)
         });
         Self {
             transactions: transactions.to_vec(),
             versions: Versions::new(transactions.len() + 3),
-            schedule: Schedule::new(after, vec![2]),
+            // As for one thread, so that groups are not of one.
+            schedule: Schedule::new(after, vec![2], 1),
             team: Team::new(threads),
             committed: Mutex::new(Committed::default()),
         }
@@ -126,8 +130,13 @@ impl Model {
                     self.call();
                 }
                 match job {
-                    Job::Run(index) => self.ahead(index),
-                    Job::Validate(index) => self.validate(index),
+                    Job::Run(group) => {
+                        let members = group.members();
+                        members
+                            .filter(|index| self.schedule.is_running(*index))
+                            .for_each(|index| self.ahead(index));
+                    }
+                    Job::Validate(range) => range.for_each(|index| self.validate(index)),
                 }
                 continue;
             }
@@ -204,8 +213,10 @@ impl Model {
             let Some(locked) = try_lock(&self.committed) else {
                 return;
             };
-            while !self.schedule.is_over() && self.commit_next() {
-                if self.schedule.has_job() {
+            while !self.schedule.is_over()
+                && let Some(has_more) = self.commit_next()
+            {
+                if has_more && self.schedule.has_job() {
                     self.call();
                 }
             }
@@ -219,14 +230,14 @@ impl Model {
         }
     }
 
-    fn commit_next(&self) -> bool {
+    fn commit_next(&self) -> Option<bool> {
         let index = self.schedule.position();
         let take = self
             .schedule
             .take(|reads, known| known || self.verdict(index, reads) == Verdict::Same);
         match take {
-            Take::Wait => return false,
-            Take::Valid => self.schedule.committed(None, true),
+            Take::Wait => return None,
+            Take::Valid => return Some(self.schedule.committed(None, true)),
             Take::Run { had_run } => {
                 if had_run {
                     self.versions.make_estimates(index + 1);
@@ -237,7 +248,7 @@ impl Model {
                 self.outdated(put, None);
             }
         }
-        true
+        Some(true)
     }
 
     /// Values of some slots after all transactions.
@@ -266,7 +277,15 @@ fn expected(transactions: &[Transaction]) -> Vec<U256> {
     slots
 }
 
+/// Runs them in groups, and each alone.
 fn runs_in_order(transactions: &[Transaction], threads: usize) {
+    all_run_in_order(transactions, threads);
+    let mut long = transactions.to_vec();
+    long.iter_mut().for_each(|it| it.gas_limit = u64::MAX);
+    all_run_in_order(&long, threads);
+}
+
+fn all_run_in_order(transactions: &[Transaction], threads: usize) {
     let expected = expected(transactions);
     let transactions = transactions.to_vec();
     let model = move || {
@@ -294,6 +313,7 @@ fn transaction(reads: [u64; 2], writes: u64) -> Transaction {
         reads,
         writes,
         in_order: false,
+        gas_limit: 21_000,
     }
 }
 

@@ -12,7 +12,8 @@
 //! The *commit position* is the first transaction that is not committed. One thread at a time
 //! commits, and only what the order requires: it compares two numbers for a transaction that has
 //! been validated, and runs one itself that has not run. Everything else is claimed by atomic
-//! operations: validations and first runs from counters, further runs from [`Ready`].
+//! operations: validations and first runs from counters, in groups of short transactions, and further
+//! runs from [`Ready`].
 //!
 //! A transaction that needs the result of another one is put aside, and is ready again when the
 //! other one has run.
@@ -22,8 +23,9 @@
 
 use super::{
     ready::Ready,
-    sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock},
+    sync::{Apart, AtomicBool, AtomicUsize, Mutex, Ordering, lock},
 };
+use std::ops::Range;
 
 /// Failed transactions, less those that succeeded since, after which running ahead pauses.
 const FAILED_MAX: usize = 16;
@@ -34,13 +36,44 @@ const DOUBT: usize = 4;
 /// one before.
 const PAUSE: usize = 32;
 
+/// Most transactions in a group.
+pub(super) const GROUP_MAX: usize = 16;
+/// Gas limits in sum from which on a group is full.
+const GROUP_GAS: u64 = 300_000;
+/// A group has at most the transactions left, divided by this and by the number of threads.
+const GROUPS_LEFT: usize = 4;
+
 /// A job for a thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// Run this transaction ahead of its commit position.
-    Run(usize),
-    /// Compare the reads of this transaction with what earlier ones have written.
-    Validate(usize),
+    /// Run these transactions ahead of their commit positions.
+    Run(Group),
+    /// Compare the reads of these transactions with what earlier ones have written.
+    Validate(Range<usize>),
+}
+
+/// A transaction, or several whose gas limits are low. Threads share fewer cache lines if each runs
+/// transactions that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    first: usize,
+    /// A bit for each transaction from the first one on.
+    members: u32,
+}
+
+impl Group {
+    const fn one(index: usize) -> Self {
+        Self {
+            first: index,
+            members: 1,
+        }
+    }
+
+    /// The transactions in the group, in order.
+    pub(super) fn members(self) -> impl Iterator<Item = usize> {
+        let places = (0..GROUP_MAX).filter(move |place| self.members & 1 << place != 0);
+        places.map(move |place| self.first + place)
+    }
 }
 
 /// What the thread that commits does at the commit position.
@@ -57,20 +90,21 @@ pub(super) enum Take {
 /// `R`: the result of running a transaction.
 pub(super) struct Schedule<R> {
     transactions: Box<[Transaction<R>]>,
+    threads: usize,
     /// The next transaction that has never been claimed.
-    fresh: AtomicUsize,
+    fresh: Apart<AtomicUsize>,
     /// Long transactions, which are claimed first: if the longest began last, all other threads
     /// would wait for it.
     long: Box<[usize]>,
     next_long: AtomicUsize,
     ready: Ready,
     /// All transactions before this one have run at least once.
-    executed: AtomicUsize,
+    executed: Apart<AtomicUsize>,
     /// The next transaction to validate.
-    validated: AtomicUsize,
+    validated: Apart<AtomicUsize>,
     /// Number of times that a transaction wrote again, after later ones may have been validated.
     reruns: AtomicUsize,
-    position: AtomicUsize,
+    position: Apart<AtomicUsize>,
     stopped: AtomicBool,
     /// Failed transactions, less those that succeeded since.
     failed: AtomicUsize,
@@ -81,6 +115,7 @@ pub(super) struct Schedule<R> {
 }
 
 struct Transaction<R> {
+    gas_limit: u64,
     /// An earlier transaction that this one probably depends on.
     after: Option<usize>,
     has_run: AtomicBool,
@@ -107,20 +142,28 @@ enum Stage {
 }
 
 impl<R> Schedule<R> {
-    /// A schedule for transactions, each with an earlier one on which it probably depends. `long`:
-    /// those that start before shorter ones, in order.
-    pub(super) fn new(after: impl Iterator<Item = Option<usize>>, long: Vec<usize>) -> Self {
-        let transactions: Box<[_]> = after.map(Transaction::new).collect();
+    /// A schedule of transactions for this number of threads. A transaction is given by its gas limit
+    /// and an earlier one on which it probably depends. `long`: those that start before shorter ones,
+    /// in order.
+    pub(super) fn new(
+        transactions: impl Iterator<Item = (u64, Option<usize>)>,
+        long: Vec<usize>,
+        threads: usize,
+    ) -> Self {
+        let transactions =
+            transactions.map(|(gas_limit, after)| Transaction::new(gas_limit, after));
+        let transactions: Box<[_]> = transactions.collect();
         Self {
             ready: Ready::new(transactions.len()),
             transactions,
-            fresh: AtomicUsize::new(0),
+            threads,
+            fresh: Apart::default(),
             long: long.into(),
             next_long: AtomicUsize::new(0),
-            executed: AtomicUsize::new(0),
-            validated: AtomicUsize::new(0),
+            executed: Apart::default(),
+            validated: Apart::default(),
             reruns: AtomicUsize::new(0),
-            position: AtomicUsize::new(0),
+            position: Apart::default(),
             stopped: AtomicBool::new(false),
             failed: AtomicUsize::new(0),
             paused_until: AtomicUsize::new(0),
@@ -177,37 +220,37 @@ impl<R> Schedule<R> {
         if self.is_over() {
             return None;
         }
-        while let Some(index) = self.claim_validation() {
+        while let Some(mut range) = self.claim_validations() {
             // The thread that commits validates those that it comes to first.
-            if index > self.position() {
-                return Some(Job::Validate(index));
+            range.start = range.start.max(self.position() + 1);
+            if !range.is_empty() {
+                return Some(Job::Validate(range));
             }
         }
         while let Some(index) = self.ready.pop() {
             if self.start(index) {
-                return Some(Job::Run(index));
+                return Some(Job::Run(Group::one(index)));
             }
         }
         while self.has_fresh() {
-            let index = match self.claim_long() {
-                Some(index) => index,
-                None => self.fresh.fetch_add(1, Ordering::SeqCst),
+            let range = match self.claim_long() {
+                Some(index) => index..index + 1,
+                None => self.claim_fresh(),
             };
-            if index >= self.len() {
-                break;
-            }
-            let position = self.position();
-            if index < position {
-                self.fresh.fetch_max(position, Ordering::SeqCst);
-                continue;
-            }
-            if let Some(before) = self.transactions[index].after
-                && self.wait_at(index, before, Stage::Waiting, || {})
-            {
-                continue;
-            }
-            if self.start(index) {
-                return Some(Job::Run(index));
+            let members = range.clone().enumerate().filter(|(_, index)| {
+                let before = self.transactions[*index].after;
+                // Of one group the earlier one runs first.
+                let before = before.filter(|before| !range.contains(before));
+                let waits = before
+                    .is_some_and(|before| self.wait_at(*index, before, Stage::Waiting, || {}));
+                !waits && self.start(*index)
+            });
+            let members = members.fold(0, |members, (place, _)| members | 1 << place);
+            if members != 0 {
+                return Some(Job::Run(Group {
+                    first: range.start,
+                    members,
+                }));
             }
         }
         None
@@ -220,13 +263,45 @@ impl<R> Schedule<R> {
         self.long.get(next).copied()
     }
 
-    fn claim_validation(&self) -> Option<usize> {
+    /// Takes transactions that have never been claimed.
+    fn claim_fresh(&self) -> Range<usize> {
+        let mut fresh = self.fresh.load(Ordering::SeqCst);
+        loop {
+            let first = fresh.max(self.position());
+            let left = self.len().saturating_sub(first);
+            let count_max = left.div_ceil(GROUPS_LEFT * self.threads).min(GROUP_MAX);
+            let mut gas = 0_u64;
+            let members = self.transactions[first.min(self.len())..].iter();
+            let members = members.take(count_max).take_while(|transaction| {
+                let has_room = gas < GROUP_GAS;
+                gas = gas.saturating_add(transaction.gas_limit);
+                has_room
+            });
+            let range = first..first + members.count();
+            let claimed =
+                self.fresh
+                    .compare_exchange(fresh, range.end, Ordering::SeqCst, Ordering::SeqCst);
+            match claimed {
+                Ok(_) => return range,
+                Err(now) => fresh = now,
+            }
+        }
+    }
+
+    fn claim_validations(&self) -> Option<Range<usize>> {
         let executed = self.executed.load(Ordering::SeqCst);
-        let next = |validated: usize| (validated < executed).then_some(validated + 1);
+        let next =
+            |validated: usize| (validated < executed).then(|| executed.min(validated + GROUP_MAX));
         let claimed = self
             .validated
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
-        claimed.ok()
+        let first = claimed.ok()?;
+        Some(first..executed.min(first + GROUP_MAX))
+    }
+
+    /// Whether a claimed transaction of a group still has to run.
+    pub(super) fn is_running(&self, index: usize) -> bool {
+        self.state(index).stage == Stage::Running
     }
 
     fn start(&self, index: usize) -> bool {
@@ -419,8 +494,9 @@ impl<R> Schedule<R> {
         Take::Run { had_run }
     }
 
-    /// Advances the commit position past a transaction. `result`: that of running it in order.
-    pub(super) fn committed(&self, result: Option<R>, had_run: bool) {
+    /// Advances the commit position past a transaction. `result`: that of running it in order. Returns
+    /// whether others have waited for it.
+    pub(super) fn committed(&self, result: Option<R>, had_run: bool) -> bool {
         let index = self.position();
         let mut state = self.state(index);
         let in_order = result.is_some();
@@ -436,9 +512,11 @@ impl<R> Schedule<R> {
         }
         self.count(index + 1, in_order, had_run);
         self.position.store(index + 1, Ordering::SeqCst);
+        let were_waiting = !waiting.is_empty();
         waiting
             .into_iter()
             .for_each(|index| self.ready.insert(index));
+        were_waiting
     }
 
     fn count(&self, next: usize, in_order: bool, had_run: bool) {
@@ -480,8 +558,9 @@ impl<R> Schedule<R> {
 }
 
 impl<R> Transaction<R> {
-    fn new(after: Option<usize>) -> Self {
+    fn new(gas_limit: u64, after: Option<usize>) -> Self {
         Self {
+            gas_limit,
             after,
             has_run: AtomicBool::new(false),
             valid_at: AtomicUsize::new(0),
@@ -498,8 +577,15 @@ impl<R> Transaction<R> {
 mod tests {
     use super::{super::sync::one_thread, *};
 
+    /// A gas limit of which no two are in a group.
+    const LONG: u64 = GROUP_GAS;
+
+    fn one(index: usize) -> Option<Job> {
+        Some(Job::Run(Group::one(index)))
+    }
+
     fn schedule(count: usize) -> Schedule<&'static str> {
-        Schedule::new((0..count).map(|_| None), Vec::new())
+        Schedule::new((0..count).map(|_| (LONG, None)), Vec::new(), 2)
     }
 
     fn none(_: usize) -> Vec<usize> {
@@ -510,7 +596,7 @@ mod tests {
     fn claim_run(schedule: &Schedule<&'static str>) -> Option<usize> {
         loop {
             match schedule.claim()? {
-                Job::Run(index) => return Some(index),
+                Job::Run(group) => return Some(group.first),
                 Job::Validate(_) => {}
             }
         }
@@ -526,19 +612,14 @@ mod tests {
         one_thread(|| {
             let schedule = schedule(4);
             for index in 0..3 {
-                assert_eq!(schedule.claim(), Some(Job::Run(index)));
+                assert_eq!(schedule.claim(), one(index));
             }
             schedule.ran(2, || Some("ahead"));
             assert!(!schedule.is_validatable(2) && schedule.is_validatable(0));
             schedule.ran(0, || Some("ahead"));
-            assert_eq!(
-                schedule.claim(),
-                Some(Job::Run(3)),
-                "0 is at the commit position"
-            );
+            assert_eq!(schedule.claim(), one(3), "0 is at the commit position");
             schedule.ran(1, || Some("ahead"));
-            assert_eq!(schedule.claim(), Some(Job::Validate(1)));
-            assert_eq!(schedule.claim(), Some(Job::Validate(2)));
+            assert_eq!(schedule.claim(), Some(Job::Validate(1..3)));
             assert_eq!(schedule.claim(), None);
         });
     }
@@ -566,22 +647,25 @@ mod tests {
     #[test]
     fn a_transaction_that_waits_is_ready_when_the_other_one_has_run() {
         one_thread(|| {
-            let schedule = Schedule::new([None, None, Some(1)].into_iter(), Vec::new());
-            assert_eq!(schedule.claim(), Some(Job::Run(0)));
-            assert_eq!(schedule.claim(), Some(Job::Run(1)));
+            let schedule = {
+                let after = [None, None, Some(1)].into_iter();
+                Schedule::new(after.map(|after| (LONG, after)), Vec::new(), 2)
+            };
+            assert_eq!(schedule.claim(), one(0));
+            assert_eq!(schedule.claim(), one(1));
             assert_eq!(schedule.claim(), None, "2 probably depends on 1");
             schedule.wait_for(1, 0, || {});
             assert_eq!(schedule.claim(), None);
             assert!(schedule.ran(0, || Some("ahead")));
             run(&schedule, 1);
-            assert_eq!(schedule.claim(), Some(Job::Validate(1)));
+            assert_eq!(schedule.claim(), Some(Job::Validate(1..2)));
             run(&schedule, 2);
             // The other one has run already.
             schedule.outdated(vec![2], None, none);
-            assert_eq!(schedule.claim(), Some(Job::Validate(2)));
-            assert_eq!(schedule.claim(), Some(Job::Run(2)));
+            assert_eq!(schedule.claim(), Some(Job::Validate(2..3)));
+            assert_eq!(schedule.claim(), one(2));
             schedule.wait_for(2, 1, || panic!("it has run"));
-            assert_eq!(schedule.claim(), Some(Job::Run(2)));
+            assert_eq!(schedule.claim(), one(2));
         });
     }
 
@@ -610,7 +694,7 @@ mod tests {
     fn the_commit_position_runs_what_has_not_run_and_drops_late_results() {
         one_thread(|| {
             let schedule = schedule(3);
-            assert_eq!(schedule.claim(), Some(Job::Run(0)));
+            assert_eq!(schedule.claim(), one(0));
             assert_eq!(schedule.take(|_, _| true), Take::Wait);
             schedule.failed.store(DOUBT, Ordering::SeqCst);
             assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: true });
@@ -618,7 +702,7 @@ mod tests {
             schedule.committed(Some("in order"), true);
             assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
             schedule.committed(Some("in order"), false);
-            assert_eq!(schedule.claim(), Some(Job::Run(2)));
+            assert_eq!(schedule.claim(), one(2));
             schedule.hold(2);
             assert_eq!(schedule.claim(), None);
             assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
@@ -630,7 +714,8 @@ mod tests {
     #[test]
     fn long_transactions_start_first_and_once() {
         one_thread(|| {
-            let schedule: Schedule<&str> = Schedule::new((0..4).map(|_| None), vec![1, 3]);
+            let schedule: Schedule<&str> =
+                Schedule::new((0..4).map(|_| (LONG, None)), vec![1, 3], 2);
             let order = std::iter::from_fn(|| claim_run(&schedule));
             assert_eq!(order.collect::<Vec<_>>(), [1, 3, 0, 2]);
         });

@@ -12,7 +12,21 @@ pub(super) use std_sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-use std::sync::PoisonError;
+use std::{ops::Deref, sync::PoisonError};
+
+/// A value on cache lines of its own, so that threads that use its neighbours do not slow those that
+/// use it.
+#[repr(align(128))]
+#[derive(Default)]
+pub(super) struct Apart<T>(T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 /// Locks a mutex. A thread that panicked ends the whole block, so its state does not matter.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

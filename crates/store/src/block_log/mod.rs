@@ -41,7 +41,7 @@ pub use recovery::{LogRecovery, TornTail};
 pub use repair::{LogDamage, LogDamageKind, LogFindings};
 pub use retention::RemovedLogFile;
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;

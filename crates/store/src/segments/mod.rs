@@ -56,7 +56,7 @@ pub use set::{SegmentOptions, Segments, SegmentsRecovery};
 pub(crate) use shared::SegmentFile;
 pub use space::RemovedSegment;
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;

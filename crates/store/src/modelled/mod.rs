@@ -1,6 +1,8 @@
 //! Support for model tests of threads: a disk on which every operation may switch threads, and
 //! random schedules.
 
+pub(crate) mod sync;
+
 use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, LockError,
     ReadRequest,
@@ -11,6 +13,7 @@ use shuttle::{
     thread::yield_now,
 };
 use std::sync::Arc;
+use sync::in_model;
 
 /// Stack size of a model's threads in bytes. Tests are not optimised, and need more.
 const STACK_BYTES: usize = 512 << 10;
@@ -31,9 +34,9 @@ pub(crate) fn run(model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     let again = model.clone();
     let random = RandomScheduler::new_from_seed(1, orders);
-    Runner::new(random, config.clone()).run(move || model());
+    Runner::new(random, config.clone()).run(move || in_model(|| model()));
     let few_changes = PctScheduler::new_from_seed(2, DEPTH, orders);
-    Runner::new(few_changes, config).run(move || again());
+    Runner::new(few_changes, config).run(move || in_model(|| again()));
 }
 
 /// A disk whose operations let other threads run.
