@@ -52,7 +52,7 @@ fn the_report_says_which_executor_ran_and_why() {
         (
             true,
             &["--threads", "2", "--batch", "3"],
-            "sequential, 3 of 3 blocks at once with others",
+            "by access lists, 3 of 3 blocks at once with others",
         ),
     ] {
         let run = import(&fixture, lists, more);

@@ -1,4 +1,4 @@
-//! Execution of one block: validated, executed on its parent, verified against its header, sealed.
+//! Validation of a block and the choice of its executor. [`crate::stages`] executes and seals it.
 
 use crate::{
     Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
@@ -24,12 +24,14 @@ use std::{
 pub struct Timings {
     /// Decoding and recovering senders, which runs ahead of and in parallel to the other stages.
     pub recover: Duration,
-    /// Validation and execution. Blocks of a batch are summed over all threads.
+    /// Validation, execution and, in an import, comparison with the header. Steps of a batch are summed over all
+    /// threads.
     pub execute: Duration,
     /// The part of `execute` that is spent reading state, summed over threads. It may exceed
     /// `execute` if threads wait at the same time.
     pub read: Duration,
-    /// Reading overwritten values, updating and hashing the trie. May overlap with `execute`.
+    /// Reading overwritten values, sealing, updating and hashing the trie. In an import it overlaps with the execution of
+    /// later blocks.
     pub root: Duration,
     /// Appending to the block log and syncing it, in parallel to the other stages.
     pub commit: Duration,
@@ -77,8 +79,8 @@ impl ExecutedBlock {
         self.becomes_head
     }
 
-    /// Receipts, requests, access list, gas and state changes. `None` if the block's access list was
-    /// applied instead of executing it.
+    /// Receipts, requests, access list, gas and state changes. `None` if the chain applies
+    /// access lists ([`Chain::with_applying`]), even if this block was executed.
     pub const fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }
@@ -132,7 +134,7 @@ pub(crate) struct Ready<'a> {
     pub(crate) given: Option<&'a AccessList>,
     /// The state of its parent.
     pub(crate) view: View,
-    /// Time of validation.
+    /// Time spent on finding the parent and on validating header, body and list.
     pub(crate) validated: Duration,
 }
 
@@ -278,7 +280,8 @@ impl Chain {
         Ok(recovered.into())
     }
 
-    /// What the executor is given. Whether accesses are recorded is its last field.
+    /// The executor's input, and whether the outcome's access list is wanted: by the fork's rules, or because a list came
+    /// with the block. It is also recorded where preimages are kept.
     pub(crate) fn input_of<'a>(
         &self,
         ready: &Ready<'a>,

@@ -42,8 +42,8 @@ pub(crate) enum Mode {
     Ahead,
 }
 
-/// A block that is executed on its parent and sealed, and of which nothing else is verified. Dropping it removes it, and
-/// the blocks that are built on it.
+/// A block that is executed and sealed, whose outcome is not verified, and whose root may be a claim: see [`Mode`].
+/// Dropping it removes it, and the blocks that are built on it.
 pub(crate) struct Unverified<P = Arc<PreparedBlock>> {
     sealed: WithoutBody,
     prepared: P,
@@ -59,7 +59,7 @@ pub(crate) struct Unverified<P = Arc<PreparedBlock>> {
     timings: Timings,
 }
 
-/// A block of which only the state root is not verified.
+/// A block whose outcome is verified. Its root may still be a claim.
 pub(crate) struct Checked<P = Arc<PreparedBlock>> {
     block: ExecutedBlock,
     /// Its pin keeps the pages that the root needs.

@@ -19,7 +19,7 @@ use revm::{
 type EvmInstruction<DB> = Instruction<EthInterpreter, EvmContext<DB>>;
 type Step<'a, DB> = InstructionContext<'a, EvmContext<DB>, EthInterpreter>;
 
-/// Replaces revm's instructions.
+/// Installs BALANCE, SELFBALANCE and SELFDESTRUCT, which note the account.
 pub(crate) fn install<DB: Database + ObserveBalance>(
     table: &mut EthInstructions<EthInterpreter, EvmContext<DB>>,
 ) {

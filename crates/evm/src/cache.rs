@@ -1,4 +1,5 @@
-//! A cache of the parent's state for one block, shared by threads: each value is read once.
+//! Values of one parent state, shared by the threads of a block or of a batch: each is read once. Optimistic execution
+//! shares codes alone.
 
 use crate::{ManyRead, StateRead};
 use alloy_primitives::{Address, B256, U256, map::HashMap};

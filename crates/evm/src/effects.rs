@@ -47,7 +47,7 @@ pub(crate) enum Needs {
     Balance(U256),
 }
 
-/// Balances of this many bits and more are never added to: their sum could overflow.
+/// Balances of more bits are never added to: a sum could overflow.
 const BALANCE_BITS: usize = 255;
 /// Amounts of more bits are not written as additions.
 const AMOUNT_BITS: usize = 128;

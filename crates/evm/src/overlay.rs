@@ -558,7 +558,7 @@ impl EntryChange {
         })
     }
 
-    /// Whether anything changes.
+    /// Whether the account, its storage or a slot differs from the parent's state.
     pub(crate) fn is_change(&self) -> bool {
         self.account != AccountUpdate::Keep || self.wipe || !self.slots.is_empty()
     }

@@ -202,7 +202,7 @@ fn a_source_is_asked_until_it_ends_or_fails_and_no_further() {
 /// A false claim in a header, of what one stage of an import or another verifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// Verified before execution.
+    /// Compared with the parent's header while the block is prepared.
     GasLimit,
     /// Verified by the stage after execution.
     GasUsed,

@@ -28,7 +28,7 @@ pub(crate) const PARTS: usize = 16;
 /// In place of the number of a chunk where there is none.
 const NO_CHUNK: u32 = u32::MAX;
 
-/// The place of new items.
+/// A set of chunks, with the places for its next items.
 #[derive(Clone)]
 struct Space {
     /// Number of the only chunk of the space that may not be full, or [`NO_CHUNK`].
@@ -221,7 +221,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Number of items, including freed ones.
+    /// Sum of `of_chunk`, the length or capacity of a chunk, over all chunks.
     fn items(&self, of_chunk: impl Fn(&Vec<T>) -> usize) -> usize {
         match self.division {
             None if self.next_of_part == NO_CHUNK => {
@@ -232,7 +232,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Indices of freed items.
+    /// Number of freed items.
     fn freed(&self) -> usize {
         let parts = self.division.iter().flat_map(|division| &division.spaces);
         self.home.free.len() + parts.map(|space| space.free.len()).sum::<usize>()

@@ -6,7 +6,7 @@ use cambium_primitives::Path;
 
 /// The changes of a detached part of a storage trie.
 pub struct SlotsJob<'a> {
-    /// The part.
+    /// The detached trie below one child of the root of the storage trie.
     pub trie: &'a mut PartialTrie,
     pub(crate) slots: &'a [(B256, U256)],
 }

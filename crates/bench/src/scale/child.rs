@@ -116,7 +116,7 @@ fn blocks_of_mainnet(task: &Task) -> Result<MainnetBlocks, Failure> {
     Ok(blocks.map_err(|error| error.to_string())?)
 }
 
-/// What is measured, from its start on.
+/// A measurement that has begun.
 struct Span {
     watch: Watch,
     cpu: f64,

@@ -5,9 +5,9 @@
 /// Times of a unit of work, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fit {
-    /// What no number of cores makes shorter.
+    /// Time that does not shrink with the number of cores.
     pub(super) serial_us: f64,
-    /// What all cores share.
+    /// Time on one core of what is divided over all cores.
     pub(super) parallel_us: f64,
 }
 

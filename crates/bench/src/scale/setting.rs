@@ -26,7 +26,7 @@ impl Setting {
         self.threads > self.cores
     }
 
-    /// Column heading, and prefix of figures in JSON.
+    /// Column heading, and suffix of figures in JSON.
     pub(super) fn name(self) -> String {
         match self.is_crowded() {
             false => format!("{}", self.cores),
@@ -35,7 +35,8 @@ impl Setting {
     }
 }
 
-/// Settings of a machine of this many cores: powers of two, and all of them.
+/// Settings of a machine of this many cores: powers of two, and all of them; with `crowds` also 16 and 64 threads on
+/// two cores.
 pub(super) fn settings(cores: usize, crowds: bool) -> Vec<Setting> {
     let powers = std::iter::successors(Some(1), |cores| Some(2 * cores));
     let mut settings: Vec<_> = powers.take_while(|power| *power < cores).collect();

@@ -9,8 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// Time between two readings. A thread that ends loses what it did since the last one, which counts as that of
-/// short-lived threads.
+/// Time between two readings. What a thread uses after its last reading is in the process's total and in no thread's.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Name of the thread that takes the readings, whose time does not count.
 const OWN_NAME: &str = "bench-watch";

@@ -140,7 +140,7 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
     }
     if done.batched > 0 {
         return Some(format!(
-            "sequential, {} of {} blocks at once with others: they came with access lists",
+            "by access lists, {} of {} blocks at once with others",
             count(done.batched),
             count(done.blocks)
         ));

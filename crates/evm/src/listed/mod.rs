@@ -95,7 +95,7 @@ impl Listed {
             block.trust(found);
         }
         let values = Values::new(vec![block], db);
-        // Whoever receives the claimed changes keeps this thread from working on steps.
+        // The receiver of the claimed changes runs on this thread, so one more is started.
         let more = usize::from(hooks.claimed.is_some());
         let work = Work::new(&values, self.threads.get() + more, hooks.timed);
         if !work.prepare_one(self.reads) {

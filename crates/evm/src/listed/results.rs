@@ -46,7 +46,7 @@ pub(super) struct Step {
     pub(super) elapsed: Duration,
 }
 
-/// What a part of a list claims.
+/// The changes that a part of a list claims.
 #[derive(Default)]
 pub(super) struct Claim {
     pub(super) changes: Vec<AccountDiff>,
@@ -59,7 +59,7 @@ pub(super) struct Claim {
 /// The state diff that a list claims, and the codes in the list.
 pub(super) type ChangesAndCodes = (Changes, Vec<(B256, Bytes)>);
 
-/// What is known of a block.
+/// Results of a block's steps so far, and what its list claims.
 pub(super) struct Results {
     /// Number of chunks and other parts that are missing.
     left: AtomicUsize,
@@ -88,8 +88,8 @@ struct Chunk {
 }
 
 impl Results {
-    /// The results of a block with this number of steps, of which all are missing, and of as many
-    /// `other` parts. The list has `claims` parts.
+    /// The results of a block with this number of steps, of which all are missing, and of
+    /// `other` jobs besides its chunks. The list has `claims` parts.
     pub(super) fn new(steps: usize, other: usize, claims: usize) -> Self {
         let starts = (0..steps).step_by(CHUNK_STEPS);
         let chunks = starts.map(|start| {
@@ -163,7 +163,7 @@ impl Results {
         self.end_part()
     }
 
-    /// Adds what part number `part` of the list claims. `None`: it can't be told.
+    /// Adds what part number `part` of the list claims. `None`: the state could not be read.
     pub(super) fn add_claim(&self, part: usize, claim: Option<Claim>) {
         match claim {
             Some(claim) => *lock(&self.claims[part]) = claim,
@@ -181,7 +181,7 @@ impl Results {
         Some((Changes::new(all.collect()), given.list().codes()))
     }
 
-    /// Ends the claimed changes. `None`: they can't be told. Returns whether the block is complete.
+    /// Ends the claimed changes. `None`: the claim is incomplete. Returns whether the block is complete.
     pub(super) fn end_changes(&self, changes: Option<Arc<ChangesAndCodes>>) -> bool {
         match changes {
             Some(changes) => *lock(&self.changes) = Some(changes),

@@ -48,7 +48,7 @@ pub(crate) struct BlockValues<'a> {
     listed: OnceLock<Indexed<'a>>,
 }
 
-/// What follows from a block's list.
+/// A block's indexed list, with a place for the value of each key before the block.
 struct Indexed<'a> {
     given: Given<'a>,
     accounts: Box<[Cell<Option<AccountInfo>>]>,

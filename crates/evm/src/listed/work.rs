@@ -47,8 +47,8 @@ const CLAIM_KEYS: usize = 1_024;
 /// Parts of the addresses, by their first byte, whose accounts are linked in one job.
 const LINK_PARTS: u16 = 32;
 
-/// A thread starts the steps of more than this part of a thread's share of all gas limits before
-/// those of any block, so that none of them is the last one.
+/// Steps with more gas than a thread's share of all gas limits, divided by this, start before all
+/// others, so that none of them is the last one.
 const LONG_PART: u64 = 8;
 
 /// A block of a batch with its outcome, and the time that all its steps took together.

@@ -518,7 +518,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             Take::Run { had_run } => had_run,
         };
         if had_run {
-            // Nobody reads what it left while it runs.
+            // Later transactions wait for its old writes while it runs.
             self.versions.make_estimates(step);
             committed.counts.again += 1;
         }

@@ -16,7 +16,7 @@ use revm::{bytecode::Bytecode, state::AccountInfo};
 /// The result of running a transaction, besides its writes.
 pub(super) struct Run {
     pub(super) result: TransactionResult,
-    /// Freed with the run, by many threads, not when it is committed.
+    /// What the transaction read. Freed by the jobs that make receipts, not by the thread that commits.
     pub(super) reads: Reads,
     /// Its accesses, if they are recorded, without balances that are not known yet.
     pub(super) accesses: Option<StepAccesses>,

@@ -6,7 +6,7 @@
 //!       ^                  |            |                                ^
 //!       |  waits for       |            |  outdated                      |
 //!       +--another---------+------------+         Held ------------------+
-//!                          +------ must be last --->     run in order
+//!                          +--- must run in order -->   run in order
 //! ```
 //!
 //! The *commit position* is the first transaction that is not committed. One thread at a time
@@ -327,7 +327,7 @@ impl<R> Schedule<R> {
     }
 
     /// Makes a transaction wait for an earlier one, if that one has not run. `stage`: the stage that
-    /// it is in, otherwise it has been committed.
+    /// the transaction must be in. In any other one the commit position has taken it.
     fn wait_at(&self, index: usize, before: usize, stage: Stage, expect: impl FnOnce()) -> bool {
         let mut earlier = self.state(before);
         if matches!(earlier.stage, Stage::Ran | Stage::Committed) {

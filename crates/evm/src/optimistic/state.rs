@@ -25,11 +25,11 @@ pub(super) struct Below<'a, DB> {
     pub(super) position: Position,
 }
 
-/// Whether all steps before have ended.
+/// Where a step runs in the order of the block.
 pub(super) enum Position {
-    /// Any of them may still run. The beneficiary's fees are not known.
+    /// Before its commit position: earlier steps may still run, and the beneficiary's fees are unknown.
     Ahead,
-    /// They have, with this beneficiary.
+    /// At its commit position, with the beneficiary's account there.
     Commit(Option<AccountInfo>),
 }
 

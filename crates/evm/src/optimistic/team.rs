@@ -24,7 +24,7 @@ pub(super) struct Team {
     started: AtomicUsize,
     threads_max: usize,
     begun: Instant,
-    /// Number of threads that sleep, or are about to, and that nobody wakes.
+    /// Number of threads that sleep, or are about to, and are not being woken.
     idle: AtomicUsize,
     sleepers: Mutex<Sleepers>,
     wake: Condvar,
@@ -89,7 +89,7 @@ impl Team {
         is_asleep
     }
 
-    /// Wakes all threads.
+    /// Wakes every sleeping thread: the block, or a phase of its end, is over.
     pub(super) fn call_all(&self) {
         fence(Ordering::SeqCst);
         if self.idle.load(Ordering::SeqCst) > 0 {

@@ -1,4 +1,4 @@
-//! Division of work on the tries over threads: by leaves, at the boundaries of shards.
+//! Division of work on the tries over threads, at the boundaries of shards. The number of portions follows the leaves.
 
 use cambium_snapshot::{DirtyShard, StateError, pool};
 use rayon::prelude::*;
@@ -6,8 +6,8 @@ use rayon::prelude::*;
 /// Portions for each thread, if there is enough work: a thread that is late leaves its second portion
 /// to others. With more, 16 threads hash smaller batches, in more processor time.
 const PORTIONS_PER_THREAD: usize = 2;
-/// Fewest leaves of a portion that is changed and hashed. They take 0.5 ms (AVX2). The thread that is woken for
-/// them, and looks for more work before it sleeps again, takes 0.05 ms of a processor besides.
+/// Fewest leaves of a portion that is changed and hashed. They take 0.5 ms (AVX2): many times what it takes to
+/// wake a thread.
 pub(crate) const PORTION_LEAVES_MIN: usize = 128;
 /// Threads that share work.
 #[derive(Clone, Copy, PartialEq, Eq)]

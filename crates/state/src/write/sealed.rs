@@ -53,6 +53,7 @@ impl Sealed {
     /// was dropped, and the errors of reads: [`View::account`].
     pub fn verify(&mut self) -> Result<(), StateError> {
         if self.root == RootIs::Claimed && self.record.is_some() {
+            let _span = tracing::debug_span!("verify", block = %self.layer.block).entered();
             let got = self.inner.root_of(&self.layer)?;
             let (block, expected) = (self.layer.block, self.layer.state_root);
             if got != expected {
@@ -158,7 +159,7 @@ impl WithoutBody {
         &self.sealed.layer.changes
     }
 
-    /// Undoes the changes.
+    /// The values before the block of everything that it changed.
     pub fn reverts(&self) -> &Changes {
         &self.sealed.layer.reverts
     }

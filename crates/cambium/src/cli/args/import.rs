@@ -44,8 +44,8 @@ pub(crate) struct ImportArgs {
     /// Number of threads that transactions run on [default: number of processors]
     #[arg(long, value_name = "N", value_parser = count_in::<NonZeroUsize>(1..=THREADS_MAX))]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Execute up to this many consecutive blocks at once, each sequentially, if they come with
-    /// access lists, from Cancun on: for catching up, on two threads or more
+    /// Execute up to this many consecutive blocks at once, if they come with access lists, from
+    /// Cancun on: for catching up, on two threads or more
     #[arg(long, value_name = "N", default_value = "1", value_parser = count_in::<NonZeroUsize>(1..=THREADS_MAX))]
     pub(crate) batch: NonZeroUsize,
     /// Do not execute blocks that come with access lists, from Cancun on: apply the changes in the

@@ -140,7 +140,7 @@ impl SlotCell {
         }
     }
 
-    /// The slot before and after the block. `wiped` as above.
+    /// The slot before and after the block. `wiped`: the last step that deleted the account's slots.
     pub(in crate::optimistic) fn change(&self, wiped: Option<usize>) -> (U256, U256) {
         let parent = self.parent.unwrap_or_default();
         match self.before(usize::MAX, wiped) {

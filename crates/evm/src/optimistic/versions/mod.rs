@@ -70,7 +70,7 @@ pub(super) enum Verdict {
     Differs,
 }
 
-/// What a step's writes make of other steps.
+/// What a write shows: whether its step or later ones have read outdated values.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Put {
     /// Whether the step read a value that an earlier step has changed since.
