@@ -113,9 +113,38 @@ impl ExecutedBlock {
     }
 }
 
-/// Longest time to wait for another caller to commit the block that it has sealed, and time between two looks.
-const OTHER_CALLER_MAX: Duration = Duration::from_secs(5);
+/// Longest time to wait for another caller to commit the block that it has sealed, since the head last moved, and time
+/// between two looks. That caller may be an import that has to verify the blocks before.
+const OTHER_CALLER_MAX: Duration = Duration::from_secs(30);
 const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a caller waits for another one.
+struct Patience {
+    head: BlockId,
+    end: Instant,
+}
+
+impl Patience {
+    fn new(chain: &Chain) -> Self {
+        Self {
+            head: chain.db().head(),
+            end: Instant::now() + OTHER_CALLER_MAX,
+        }
+    }
+
+    /// Sleeps until the next look. Returns false if it was too long since the head last moved.
+    fn waits(&mut self, chain: &Chain) -> bool {
+        let head = chain.db().head();
+        if head != self.head {
+            *self = Self::new(chain);
+        }
+        let waits = Instant::now() < self.end;
+        if waits {
+            thread::sleep(OTHER_CALLER_PAUSE);
+        }
+        waits
+    }
+}
 
 /// A block, or that the database has it already.
 pub(crate) enum Step<B> {
@@ -191,7 +220,7 @@ impl Chain {
         mut execute: impl FnMut() -> Result<B, ChainError>,
     ) -> Result<Step<B>, ChainError> {
         let mut executed = execute();
-        let end = Instant::now() + OTHER_CALLER_MAX;
+        let mut patience = Patience::new(self);
         loop {
             let Err(ChainError::State(StateError::BlockExists(id))) = executed else {
                 return Ok(Step::New(executed?));
@@ -202,20 +231,24 @@ impl Chain {
             if self.db().find(&id.hash).is_none() {
                 // It was dropped, and not committed.
                 executed = execute();
-            } else if Instant::now() < end {
-                thread::sleep(OTHER_CALLER_PAUSE);
+                patience = Patience::new(self);
+            } else if patience.waits(self) {
+                executed = Err(StateError::BlockExists(id).into());
             } else {
-                return Ok(Step::New(executed?));
+                return Err(StateError::BlockExists(id).into());
             }
         }
     }
 
+    /// Whether a block is in memory: sealed by whichever caller, or committed a short time ago.
+    pub(crate) fn is_sealed(&self, id: BlockId) -> bool {
+        self.db().find(&id.hash) == Some(id)
+    }
+
     /// Waits, for a while, until another caller has committed a block that it has sealed.
     pub(crate) fn await_commit(&self, id: BlockId) -> Result<(), ChainError> {
-        let end = Instant::now() + OTHER_CALLER_MAX;
-        while !self.has(id)? && self.db().find(&id.hash) == Some(id) && Instant::now() < end {
-            thread::sleep(OTHER_CALLER_PAUSE);
-        }
+        let mut patience = Patience::new(self);
+        while !self.has(id)? && self.is_sealed(id) && patience.waits(self) {}
         Ok(())
     }
 
@@ -236,7 +269,11 @@ impl Chain {
             known => known,
         };
         let parent = parent.ok_or_else(unknown_parent)?;
-        self.db().check_buildable(parent_id)?;
+        match self.db().check_buildable(parent_id) {
+            // A block in memory has been dropped, because it or one below it is invalid.
+            Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
+            buildable => buildable?,
+        }
         let post_merge = self
             .spec()
             .is_post_merge(header.number, parent.total_difficulty);

@@ -22,6 +22,7 @@ use crate::{
     execute::Step,
     prepare::OnTheirWay,
     stages::{BlockSink, Checked, Unverified},
+    unchecked::Unchecked,
 };
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;
@@ -53,6 +54,10 @@ const QUEUE_BATCHES: usize = 2;
 const UNVERIFIED_BLOCKS: usize = 8;
 /// Maximum number of blocks that wait to be committed.
 const QUEUE_BLOCKS: usize = 32;
+
+/// Number of an import's newest blocks that are looked up when a block comes twice: more than the stages after
+/// execution hold.
+const OWN_BLOCKS: usize = 128;
 
 /// Longest sleep of the stage that reads ahead while there is nothing to do.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -145,6 +150,7 @@ struct ToCheck<'a> {
     recover: Duration,
     done: &'a Sender<Option<BlockId>>,
     to_check: &'a Sender<Executed<Unverified>>,
+    unchecked: Arc<Unchecked>,
 }
 
 impl BlockSink for ToCheck<'_> {
@@ -158,8 +164,9 @@ impl BlockSink for ToCheck<'_> {
                 let becomes_head = self.chain.known_becomes_head(id, self.tip)?;
                 (id, becomes_head, None, Executed::Known { id, becomes_head })
             }
-            Step::New(block) => {
+            Step::New(mut block) => {
                 let (id, becomes_head) = (block.id(), block.becomes_head);
+                block.wait_for_room(&self.unchecked);
                 (id, becomes_head, Some(id), Executed::New(Box::new(block)))
             }
         };
@@ -436,31 +443,47 @@ impl Chain {
             recover: Duration::ZERO,
             done,
             to_check,
+            unchecked: Arc::default(),
         };
-        // The same block may have come just before, and wait to be committed.
-        let is_sealed = |id: BlockId| self.db().find(&id.hash) == Some(id);
+        // Blocks of this import that may still wait to be committed.
+        let mut own: VecDeque<BlockId> = VecDeque::with_capacity(OWN_BLOCKS);
         for batch in prepared {
             out.recover += batch.recover;
             let mut blocks = batch.blocks.into_iter().peekable();
             while let Some(block) = blocks.next() {
                 let is_sent = match block? {
                     Step::Known(id) => out.send(Step::Known(id))?,
-                    Step::New(block) if is_sealed(block.id) => out.send(Step::Known(block.id))?,
+                    // The same block has come just before. Everything of it is verified before this one is committed.
+                    Step::New(block) if own.contains(&block.id) => {
+                        out.send(Step::Known(block.id))?
+                    }
+                    Step::New(block) if self.is_sealed(block.id) => {
+                        // Another caller's block may turn out to be invalid.
+                        self.await_commit(block.id)?;
+                        let executed = match self.has(block.id)? {
+                            true => Step::Known(block.id),
+                            false => self.execute_ahead(&block, out.tip, None)?,
+                        };
+                        note(&mut own, &[block]);
+                        out.send(executed)?
+                    }
                     Step::New(first) if self.batch() > 1 => {
                         let mut group = vec![first];
                         while group.len() < self.batch()
                             && let Some(Ok(Step::New(next))) = blocks.next_if(|next| {
                                 let in_group = |id| group.iter().any(|block| block.id == id);
                                 matches!(next, Ok(Step::New(next))
-                                    if !is_sealed(next.id) && !in_group(next.id))
+                                    if !self.is_sealed(next.id) && !in_group(next.id))
                             })
                         {
                             group.push(next);
                         }
+                        note(&mut own, &group);
                         self.execute_group(&group, &mut out)?
                     }
                     Step::New(block) => {
                         let executed = self.execute_ahead(&block, out.tip, None)?;
+                        note(&mut own, &[block]);
                         out.send(executed)?
                     }
                 };
@@ -568,5 +591,15 @@ impl Chain {
             self.db().set_canonical(id, None, None)?;
         }
         Ok(())
+    }
+}
+
+/// Adds blocks to the newest ones of an import.
+fn note(own: &mut VecDeque<BlockId>, blocks: &[Arc<PreparedBlock>]) {
+    for block in blocks {
+        if own.len() == OWN_BLOCKS {
+            own.pop_front();
+        }
+        own.push_back(block.id);
     }
 }

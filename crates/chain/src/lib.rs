@@ -23,6 +23,7 @@ mod prepare;
 mod evm_session;
 mod ahead;
 mod execute;
+mod unchecked;
 mod stages;
 mod batch;
 mod again;

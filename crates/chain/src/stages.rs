@@ -11,15 +11,16 @@
 //! verify the block.
 
 use crate::{
-    BlockFault, Chain, ChainError, ExecutedBlock, PreparedBlock, Timings, VerifyError,
+    Block, BlockFault, Chain, ChainError, ExecutedBlock, PreparedBlock, Timings, VerifyError,
     error::execution_error,
     execute::{Ready, Step},
     reads::TimedReads,
     stored::{KnownBlock, body, packed_receipts},
+    unchecked::{Room, Unchecked},
     verify_outcome, verify_state_root,
 };
 use alloy_primitives::{B256, Bytes, U256};
-use cambium_evm::{ExecutionCounts, Hooks, Outcome, listed_changes};
+use cambium_evm::{ExecutionCounts, Hooks, ListedChanges, Outcome, listed_changes};
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{Session, Staged, StateError, WithoutBody};
 use std::{
@@ -57,6 +58,8 @@ pub(crate) struct Unverified<P = Arc<PreparedBlock>> {
     is_batched: bool,
     counts: ExecutionCounts,
     timings: Timings,
+    /// Held until the block is checked.
+    room: Option<Room>,
 }
 
 /// A block whose outcome is verified. Its root may still be a claim.
@@ -79,6 +82,13 @@ impl<P> Unverified<P> {
     /// Number and hash of the block.
     pub(crate) fn id(&self) -> BlockId {
         self.sealed.id()
+    }
+
+    /// Waits until so few outcomes wait to be checked that this one may, too.
+    pub(crate) fn wait_for_room(&mut self, unchecked: &Arc<Unchecked>) {
+        if let Some(outcome) = &self.outcome {
+            self.room = Some(unchecked.room(outcome.gas_used));
+        }
     }
 
     /// Time spent on the block so far.
@@ -154,6 +164,7 @@ impl Chain {
             kept,
             counts,
             timings,
+            room: None,
         })
     }
 
@@ -234,9 +245,9 @@ impl Chain {
 
     /// Applies the changes of a block's access list, if lists are to be applied. `None` if the block must be executed.
     ///
-    /// A list whose hash is in the header leads to another state root only if the block is invalid: in an import its root
-    /// is verified later. Any other list may be wrong while the block is valid, so its root is computed here. No other
-    /// field of the header is verified.
+    /// A list whose hash is in the header leads to another state root only if the block is invalid, or if it touches an
+    /// account that exists and is empty: without such an account its root is verified later in an import. Any other list
+    /// may be wrong while the block is valid, so its root is computed here. No other field of the header is verified.
     fn apply(&self, ready: &Ready<'_>, mode: Mode) -> Result<Option<Values>, ChainError> {
         let list = match mode {
             Mode::Alone {
@@ -247,15 +258,20 @@ impl Chain {
         let Some(list) = list else {
             return Ok(None);
         };
-        let header = &ready.prepared.block.header;
+        let Block { header, body, .. } = &ready.prepared.block;
         let reads = TimedReads::new(ready.view.clone());
         let start = Instant::now();
-        let changes = listed_changes(list, &reads)?;
+        let paid = body.withdrawals.iter().flat_map(|paid| paid.iter());
+        let others = paid.map(|paid| paid.address).chain([header.beneficiary]);
+        let ListedChanges {
+            changes,
+            has_empty_account,
+        } = listed_changes(list, others, &reads)?;
         let execute = start.elapsed();
         let start = Instant::now();
         let session = ready.view.clone().session();
         let staged = match (mode, header.block_access_list_hash) {
-            (Mode::Ahead, Some(_)) => {
+            (Mode::Ahead, Some(_)) if !has_empty_account => {
                 session.finish_claimed(changes, list.codes(), header.state_root)?
             }
             _ => session.finish(changes, list.codes())?,
@@ -293,6 +309,7 @@ impl Chain {
             is_batched,
             counts,
             timings,
+            room,
         } = block;
         let PreparedBlock { id, block, rlp, .. } = &*prepared;
         let header = &block.header;
@@ -307,6 +324,7 @@ impl Chain {
                 receipts = packed_receipts(&outcome.receipts);
             }
         }
+        let is_applied = outcome.is_none();
         let recorded = outcome.as_ref();
         let recorded = recorded.and_then(|outcome| outcome.access_list.as_ref());
         let list = recorded.or(given);
@@ -320,6 +338,7 @@ impl Chain {
             receipts.as_deref(),
             preimages.as_deref(),
         );
+        drop((outcome, room));
         let block = ExecutedBlock {
             sealed: sealed.complete(body)?,
             parent,
@@ -327,7 +346,7 @@ impl Chain {
             transactions: block.body.transactions.len() as u64,
             gas: header.gas_used,
             is_listed: given.is_some(),
-            is_applied: outcome.is_none(),
+            is_applied,
             is_batched,
             outcome: kept,
             counts,

@@ -39,7 +39,7 @@ mod batch;
 mod block_executor;
 mod auto;
 
-pub use access_list::{AccessListSizes, listed_changes};
+pub use access_list::{AccessListSizes, ListedChanges, listed_changes};
 pub use account::{account, account_info};
 pub use ahead::{AheadState, KnownKeys, Scouts, may_run_code};
 pub use amsterdam::new_slot_gas;

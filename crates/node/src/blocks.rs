@@ -51,11 +51,12 @@ impl Node {
         if let Ok(Some(id)) = indexed {
             return Ok(id);
         }
-        let unknown = || StateError::UnknownBlock(hash);
-        let found = self
-            .db()
-            .search(&hash)
-            .and_then(|id| id.ok_or_else(unknown));
+        // A block that is not committed may turn out to be invalid.
+        let committed = |id: Option<BlockId>| match id {
+            Some(id) if self.db().has(id)? => Ok(id),
+            _ => Err(StateError::UnknownBlock(hash)),
+        };
+        let found = self.db().search(&hash).and_then(committed);
         match (found, indexed) {
             (Ok(id), _) => Ok(id),
             // The block may be one that the index lacks.

@@ -177,6 +177,25 @@ fn every_crate_is_tested_and_linted() {
     assert!(not_tested.is_empty(), "{not_tested:?}");
 }
 
+/// A crate that is not named there is compiled like a dependency: slowly, and without lines in its backtraces.
+#[test]
+fn every_crate_is_named_in_the_profile_of_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
+    let named = manifest.split("[profile.dev.package]\n").nth(1);
+    let named = named.and_then(|rest| rest.split("\n[").next());
+    let named = named.expect("a profile");
+    for entry in fs::read_dir(root.join("crates")).expect("a folder") {
+        let path = entry.expect("an entry").path().join("Cargo.toml");
+        let manifest = fs::read_to_string(path).expect("a manifest");
+        let name = manifest.split('"').nth(1).expect("its name");
+        assert!(
+            named.contains(&format!("\n{name} = {{")) || named.starts_with(&format!("{name} = {{")),
+            "{name}"
+        );
+    }
+}
+
 /// Where a crate's suites are merged, cargo looks for no others: a file that is not named would never run.
 #[test]
 fn every_file_of_tests_is_run() {

@@ -41,4 +41,5 @@ mod read_ahead;
 mod readers;
 mod rebuild;
 mod revm_changes;
+mod unverified_blocks;
 mod workloads;

@@ -18,7 +18,7 @@ mod index;
 mod apply;
 mod sizes;
 
-pub use apply::listed_changes;
+pub use apply::{ListedChanges, listed_changes};
 pub(crate) use builder::{AccessListBuilder, list_of};
 pub(crate) use index::{ListIndex, ListedKey, SlotPlace, Unlisted};
 pub use sizes::AccessListSizes;

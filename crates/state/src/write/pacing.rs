@@ -31,7 +31,7 @@ const BEHIND_MAX: f64 = 0.1;
 /// Merges that the long values written since the newest one began may be behind. With one, blocks would
 /// wait for nearly every merge, and more merges find more values to move.
 const VALUE_MERGES_BEHIND_MAX: u64 = 4;
-/// Longest wait for the commit of sealed blocks that fill the memory.
+/// Longest wait for the commit of any of the sealed blocks that fill the memory.
 const COMMIT_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a waiting thread looks at the merge's progress.
 const LOOK: Duration = Duration::from_micros(500);
@@ -42,11 +42,14 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`StateError::NoRoom`] if sealed blocks would take more than twice the memory of the layers, and are not
-    /// committed within [`COMMIT_MAX`].
+    /// [`StateError::NoRoom`] if sealed blocks would take more than twice the memory of the layers, and none of them is
+    /// committed or dropped for [`COMMIT_MAX`].
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut stall = None;
+        // Sealed bytes when commits last made room, and the time of that.
+        let mut least = usize::MAX;
+        let mut waits_since = start;
         let waits = |stall: &mut Option<EnteredSpan>| {
             stall.get_or_insert_with(|| tracing::debug_span!("stall", bytes).entered());
         };
@@ -86,9 +89,13 @@ impl Engine {
                 }
                 // Only a commit can make room now.
                 Phase::Idle | Phase::Finishing if self.is_far_too_full(bytes) => {
-                    if start.elapsed() > COMMIT_MAX {
+                    let sealed = self.layers.sealed_bytes.load(Ordering::Relaxed);
+                    if sealed < least {
+                        (least, waits_since) = (sealed, Instant::now());
+                    }
+                    if waits_since.elapsed() > COMMIT_MAX {
                         return Err(StateError::NoRoom {
-                            bytes: self.layers.sealed_bytes.load(Ordering::Relaxed) as u64,
+                            bytes: sealed as u64,
                             bytes_max: self.merging.limit.get() as u64,
                         });
                     }

@@ -46,6 +46,8 @@ impl Engine {
         }
         self.check_new(id)?;
         self.check_ancestors(parent, id)?;
+        // Where no root was computed, nothing has merged yet what replay left.
+        self.catch_up()?;
         self.wait_for_room(size_of_changes(&changes))?;
         let Some(owner) = owner else {
             return self.seal_claimed(view, meta, changes, reverts);
@@ -54,9 +56,9 @@ impl Engine {
             return self.seal_layered(layered, view, owner, meta, changes, reverts);
         }
         let mut delta = self.delta_above(view)?;
-        // While the delta is locked, only layers of known blocks are added.
         self.check_new(id)?;
         let mut current = self.layers.current.write();
+        self.check_still_new(id, &current)?;
         let parent = current.tree.by_hash(&parent.hash).cloned();
         let parent = parent.expect("the delta is above the parent");
         let layer = current.add(&parent, meta, changes, reverts);
@@ -77,11 +79,10 @@ impl Engine {
         loop {
             view.check_alive()?;
             self.layer_of(parent)?;
+            // Another caller may have committed it while this one waited for memory.
+            self.check_new(id)?;
             let mut current = self.layers.current.write();
-            // Another caller may have sealed it meanwhile.
-            if current.tree.by_hash(&id.hash).is_some() {
-                return Err(StateError::BlockExists(id));
-            }
+            self.check_still_new(id, &current)?;
             // The base may have moved in between.
             if let Some(parent) = current.tree.by_hash(&parent.hash).cloned() {
                 return Ok(current.add(&parent, meta, changes, reverts));
@@ -105,10 +106,10 @@ impl Engine {
         loop {
             view.check_alive()?;
             self.layer_of(parent)?;
-            // While the upper tries are locked, only layers of known blocks are added, and none is
-            // dropped.
+            // While the upper tries are locked, none is dropped.
             self.check_new(id)?;
             let mut current = self.layers.current.write();
+            self.check_still_new(id, &current)?;
             // The base may have moved in between.
             if let Some(parent) = current.tree.by_hash(&parent.hash).cloned() {
                 let layer = current.add(&parent, meta, changes, reverts);
@@ -123,6 +124,16 @@ impl Engine {
         let is_there = id.hash == self.journal.genesis.hash
             || self.find(&id.hash).is_some()
             || self.journal.blocks.position_of(id)?.is_some();
+        match is_there {
+            true => Err(StateError::BlockExists(id)),
+            false => Ok(()),
+        }
+    }
+
+    /// Rejects a block that another caller has sealed or committed since [`Self::check_new`].
+    fn check_still_new(&self, id: BlockId, current: &Current) -> Result<(), StateError> {
+        let is_there = current.tree.by_hash(&id.hash).is_some()
+            || self.journal.blocks.recent(&id.hash).is_some();
         match is_there {
             true => Err(StateError::BlockExists(id)),
             false => Ok(()),
