@@ -52,6 +52,8 @@ pub struct RandomBlocks {
     network: &'static str,
     /// All addresses in use, including those of absent accounts.
     pool: Vec<Address>,
+    /// Contracts that come and go, if there are to be many such.
+    mortal: Vec<Address>,
     number: u64,
 }
 
@@ -81,11 +83,28 @@ const MORTAL_WITH_SLOT: &[u8] = &[
 ];
 /// Init code that destroys the contract during its creation.
 const STILLBORN: &[u8] = &[0x60, 7, 0x60, 1, 0x55, 0x33, 0xff];
+/// Init code of a contract that destroys itself when it is called with a value, and logs a slot otherwise.
+const MORTAL_READER: &[u8] = &[
+    0x6f, 0x34, 0x60, 13, 0x57, 0x60, 1, 0x54, 0x60, 0, 0x60, 0, 0xa1, 0, 0x5b, 0x33, 0xff, 0x60,
+    0, 0x52, 0x60, 16, 0x60, 16, 0xf3,
+];
+/// The code of such a contract.
+const MORTAL_READER_CODE: &[u8] = MORTAL_READER.split_at(1).1.split_at(16).0;
 
 impl RandomBlocks {
     /// Creates a generator in which everything follows from `seed`, and the pre-state of its first
     /// block.
     pub fn new(seed: u64) -> (Self, Model) {
+        Self::with(seed, false)
+    }
+
+    /// As [`new`](Self::new), but blocks mostly call, destroy and create again a few contracts, some of
+    /// which there are at first, with a slot, and which may be the miner.
+    pub fn of_mortals(seed: u64) -> (Self, Model) {
+        Self::with(seed, true)
+    }
+
+    fn with(seed: u64, has_mortals: bool) -> (Self, Model) {
         let mut random = Random::new(seed);
         let network = NETWORKS[random.below(NETWORKS.len() as u64) as usize];
         let mut pool: Vec<_> = (0..SENDERS).map(sender).collect();
@@ -97,10 +116,19 @@ impl RandomBlocks {
                 pool.push(contract(creator).create2(B256::ZERO, keccak256(code)));
             }
         }
+        let mut mortal = Vec::new();
+        if has_mortals {
+            for code in [MORTAL_READER, MORTAL_WITH_SLOT] {
+                mortal.extend(
+                    [0, 1].map(|creator| contract(creator).create2(B256::ZERO, keccak256(code))),
+                );
+            }
+        }
         let mut blocks = Self {
             random,
             network,
             pool,
+            mortal,
             number: 0,
         };
         let state = blocks.first_state();
@@ -145,6 +173,13 @@ impl RandomBlocks {
             put(contract(index), 1, balance, keccak256(&code), slots);
             codes.push((keccak256(&code), code));
         }
+        let reader = Bytes::from_static(MORTAL_READER_CODE);
+        for address in self.mortal.iter().take(2) {
+            let slot = keccak256(U256::from(1).to_be_bytes::<32>());
+            let slots = vec![(slot, U256::from(5))];
+            put(*address, 1, U256::ZERO, keccak256(&reader), slots);
+        }
+        codes.push((keccak256(&reader), reader));
         // The system contracts stop at once.
         let stop = Bytes::from_static(&[0]);
         for contract in [
@@ -220,6 +255,9 @@ impl RandomBlocks {
     }
 
     fn miner(&mut self) -> Address {
+        if !self.mortal.is_empty() && self.random.percent(50) {
+            return self.any_mortal();
+        }
         match self.random.below(4) {
             0 => sender(0),
             1 => contract(0),
@@ -228,7 +266,14 @@ impl RandomBlocks {
         }
     }
 
+    fn any_mortal(&mut self) -> Address {
+        self.mortal[self.random.below(self.mortal.len() as u64) as usize]
+    }
+
     fn anybody(&mut self) -> Address {
+        if !self.mortal.is_empty() && self.random.percent(60) {
+            return self.any_mortal();
+        }
         self.pool[self.random.below(self.pool.len() as u64) as usize]
     }
 
@@ -312,6 +357,10 @@ impl RandomBlocks {
     }
 
     fn init_code(&mut self) -> Bytes {
+        if !self.mortal.is_empty() {
+            let code = [MORTAL_READER, MORTAL_WITH_SLOT];
+            return Bytes::from_static(code[self.random.below(2) as usize]);
+        }
         let code = [MORTAL, MORTAL_WITH_SLOT, STILLBORN];
         Bytes::from_static(code[self.random.below(3) as usize])
     }
@@ -329,7 +378,12 @@ impl RandomBlocks {
     fn extend_code(&mut self, code: &mut Vec<u8>) {
         let (slot, other) = (self.slot(), self.slot());
         let store = [0x60, slot, 0x55];
-        match self.random.below(12) {
+        let action = match self.mortal.is_empty() {
+            true => self.random.below(12),
+            // Calls, creations and conditions.
+            false => [5, 6, 7, 8, 8, 9, 0][self.random.below(7) as usize],
+        };
+        match action {
             0..=2 => {
                 let add = self.random.below(3) as u8;
                 code.extend([0x60, add, 0x60, other, 0x54, 0x01]);

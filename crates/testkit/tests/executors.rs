@@ -17,6 +17,22 @@ fn seeds(short: u64, long: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
+fn all_executors_say_the_same_of_contracts_that_come_and_go() {
+    let executor = Unanimous::default();
+    for seed in cambium_seeds::seeds!(seeds(300, 20_000)) {
+        let (mut blocks, mut state) = RandomBlocks::of_mortals(seed);
+        for _ in 0..4 {
+            let block = blocks.block(&state);
+            if let Ok(outcome) = executor.execute(&block.input(), &state, Hooks::default()) {
+                state.apply(&outcome.changes);
+                state.add_codes(outcome.codes);
+            }
+        }
+    }
+    assert!(executor.ahead() > 0);
+}
+
+#[test]
 fn all_executors_say_the_same_of_random_blocks() {
     let executor = Unanimous::default();
     let (mut valid, mut invalid, mut transactions) = (0, 0, 0);

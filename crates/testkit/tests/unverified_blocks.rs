@@ -167,7 +167,7 @@ fn an_import_believes_no_block_that_another_caller_may_still_drop() {
                 Err(ChainError::Block { id: of, fault }) if !is_valid => {
                     assert_eq!(of, id(&last));
                     let is_root =
-                        matches!(fault, BlockFault::Verify(VerifyError::StateRoot { .. }));
+                        matches!(*fault, BlockFault::Verify(VerifyError::StateRoot { .. }));
                     assert!(is_root, "{fault}");
                 }
                 other => panic!("{is_valid}: {other:?}"),

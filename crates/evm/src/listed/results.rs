@@ -17,7 +17,7 @@ use std::{
     convert::Infallible,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -64,6 +64,8 @@ pub(super) struct Results {
     /// Number of chunks and other parts that are missing.
     left: AtomicUsize,
     failed: AtomicBool,
+    /// Gas of the transactions that have run, regular and state (EIP-8037).
+    gas: [AtomicU64; 2],
     chunks: Box<[Mutex<Chunk>]>,
     contracts: OnceLock<Vec<ContractRequest>>,
     unlisted: Mutex<Vec<Unlisted>>,
@@ -102,6 +104,7 @@ impl Results {
         Self {
             left: AtomicUsize::new(chunks.len() + other),
             failed: AtomicBool::new(false),
+            gas: Default::default(),
             chunks,
             contracts: OnceLock::new(),
             unlisted: Mutex::default(),
@@ -140,6 +143,7 @@ impl Results {
                         let _ = self.contracts.set(requests);
                     }
                     StepResult::Transaction(result) => {
+                        self.add_gas(result.block_gas, input.header.gas_limit);
                         let place = at - 1 - first;
                         if chunk.results.len() <= place {
                             chunk.results.resize_with(place + 1, || None);
@@ -161,6 +165,16 @@ impl Results {
         }
         drop(chunk);
         self.end_part()
+    }
+
+    /// A false list can make transactions use gas that no valid block has: no further step runs then.
+    fn add_gas(&self, gas: BlockGas, limit: u64) {
+        for (sum, gas) in self.gas.iter().zip([gas.regular, gas.state]) {
+            let before = sum.fetch_add(gas, Ordering::Relaxed);
+            if before.saturating_add(gas) > limit {
+                self.failed.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Adds what part number `part` of the list claims. `None`: the state could not be read.
@@ -263,4 +277,24 @@ fn transactions_before(at: usize, input: &BlockInput<'_>) -> usize {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_that_use_more_gas_than_a_block_may_have_end_it() {
+        let gas = |regular, state| BlockGas { regular, state };
+        for (gas, fails) in [
+            ([gas(600, 0), gas(400, 1000)], false),
+            ([gas(600, 0), gas(401, 0)], true),
+            ([gas(1, 600), gas(1, 401)], true),
+            ([gas(u64::MAX, 0), gas(u64::MAX, 0)], true),
+        ] {
+            let results = Results::new(4, 0, 0);
+            gas.iter().for_each(|gas| results.add_gas(*gas, 1000));
+            assert_eq!(results.has_failed(), fails, "{gas:?}");
+        }
+    }
 }

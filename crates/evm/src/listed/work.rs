@@ -31,7 +31,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::Sender,
     },
-    thread::Scope,
+    thread::{self, Scope},
     time::{Duration, Instant},
 };
 
@@ -348,7 +348,8 @@ impl<'a, 'b, DB: StateRead + Sync> Work<'a, 'b, DB> {
             return;
         }
         let done = done.clone();
-        scope.spawn(move || {
+        // If the system refuses a thread, those that there are do the work.
+        let _ = thread::Builder::new().spawn_scoped(scope, move || {
             self.start_others(scope, number, &done);
             self.work(number, &done);
         });

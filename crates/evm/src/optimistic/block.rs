@@ -3,7 +3,7 @@
 use super::{
     finish::{Finish, Given},
     run::{BeneficiaryWrite, Committed, Run, remove_balances, sender},
-    schedule::{Job, Schedule, Take},
+    schedule::{Job, Ran, Schedule, Take},
     state::{Below, BelowError, ParentReads, Position},
     sync::{AtomicBool, Mutex, Ordering, lock, try_lock},
     team::Team,
@@ -227,13 +227,14 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         committed: &mut Committed,
     ) -> Result<Vec<ContractRequest>, BlockError<DB>> {
         let last = step_of(self.schedule.len());
+        let address = self.input.header.beneficiary;
         let beneficiary = AccountWrite::Set {
             before: None,
             now: committed.beneficiary.clone(),
-            wiped: committed.was_beneficiary_gone,
+            // Where a step deleted its slots, those that later ones wrote remain.
+            wiped: committed.was_beneficiary_gone && self.versions.wiped(address, last).is_none(),
         };
         let mut writes = Writes::default();
-        let address = self.input.header.beneficiary;
         writes.accounts.push((address, beneficiary));
         self.put(worker, last, writes)?;
         let position = Position::Commit(committed.beneficiary.clone());
@@ -285,7 +286,8 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     /// Wakes or starts another thread.
     fn call<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         self.team.call(|| {
-            scope.spawn(|| self.help(scope));
+            // If the system refuses a thread, those that there are do the work.
+            let _ = thread::Builder::new().spawn_scoped(scope, || self.help(scope));
         });
     }
 
@@ -497,10 +499,11 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         let beneficiary = self.input.header.beneficiary;
         let mut limits = committed.limits;
         limits.check(self.input, index)?;
-        let mut withheld = None;
+        let (mut withheld, mut wasted) = (None, 0);
         let take = self.schedule.take(|run: &mut Run, is_valid| {
             let is_valid = is_valid || self.verdict(index, &run.reads) == Verdict::Same;
             if !is_valid || !committed.agrees_with(&run.reads, beneficiary) {
+                wasted = run.result.gas_used;
                 return false;
             }
             committed.limits = limits;
@@ -513,7 +516,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             Take::Valid => {
                 committed.pay(step, withheld.unwrap_or_default());
                 committed.counts.parallel += 1;
-                return Ok(Some(self.schedule.committed(None, true)));
+                return Ok(Some(self.schedule.committed(None, Ran::Well)));
             }
             Take::Run { had_run } => had_run,
         };
@@ -526,7 +529,11 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         committed.limits = limits;
         committed.add_gas(&run.result);
         committed.apply(step, write);
-        self.schedule.committed(Some(run), had_run);
+        let ran = match had_run {
+            true => Ran::InVain { gas: wasted },
+            false => Ran::InOrder,
+        };
+        self.schedule.committed(Some(run), ran);
         self.outdated(put, None);
         Ok(Some(true))
     }

@@ -3,7 +3,7 @@
 
 use super::{
     run::Committed,
-    schedule::{Job, Schedule, Take},
+    schedule::{Job, Ran, Schedule, Take},
     sync::{AtomicBool, Mutex, Ordering, lock, try_lock},
     team::Team,
     versions::{Found, ParentValues, Put, Verdict, Versions},
@@ -237,14 +237,18 @@ impl Model {
             .take(|reads, known| known || self.verdict(index, reads) == Verdict::Same);
         match take {
             Take::Wait => return None,
-            Take::Valid => return Some(self.schedule.committed(None, true)),
+            Take::Valid => return Some(self.schedule.committed(None, Ran::Well)),
             Take::Run { had_run } => {
                 if had_run {
                     self.versions.make_estimates(index + 1);
                 }
                 let (reads, writes) = self.run(index).expect("all before it are committed");
                 let put = self.put(index, writes);
-                self.schedule.committed(Some(reads), had_run);
+                let ran = match had_run {
+                    true => Ran::InVain { gas: 0 },
+                    false => Ran::InOrder,
+                };
+                self.schedule.committed(Some(reads), ran);
                 self.outdated(put, None);
             }
         }

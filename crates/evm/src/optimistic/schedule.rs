@@ -32,6 +32,8 @@ const FAILED_MAX: usize = 16;
 /// Failed transactions, less those that succeeded since, from which on the commit position waits for
 /// no thread, so execution advances as fast as in sequence.
 const DOUBT: usize = 4;
+/// Gas of a run in vain that counts as one more failed transaction: the commit position may have waited for it.
+const FAILED_GAS: u64 = 1_000_000;
 /// Number of transactions for which running ahead pauses first. Each pause is twice as long as the
 /// one before.
 const PAUSE: usize = 32;
@@ -74,6 +76,17 @@ impl Group {
         let places = (0..GROUP_MAX).filter(move |place| self.members & 1 << place != 0);
         places.map(move |place| self.first + place)
     }
+}
+
+/// How a transaction has run that is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// Ahead, with a valid result.
+    Well,
+    /// In order, and not ahead.
+    InOrder,
+    /// In order, after a run ahead that used this gas, or that has not ended.
+    InVain { gas: u64 },
 }
 
 /// What the thread that commits does at the commit position.
@@ -496,7 +509,7 @@ impl<R> Schedule<R> {
 
     /// Advances the commit position past a transaction. `result`: that of running it in order. Returns
     /// whether others have waited for it.
-    pub(super) fn committed(&self, result: Option<R>, had_run: bool) -> bool {
+    pub(super) fn committed(&self, result: Option<R>, ran: Ran) -> bool {
         let index = self.position();
         let mut state = self.state(index);
         let in_order = result.is_some();
@@ -510,7 +523,7 @@ impl<R> Schedule<R> {
         if in_order {
             self.has_run(index);
         }
-        self.count(index + 1, in_order, had_run);
+        self.count(index + 1, ran);
         self.position.store(index + 1, Ordering::SeqCst);
         let were_waiting = !waiting.is_empty();
         waiting
@@ -519,17 +532,20 @@ impl<R> Schedule<R> {
         were_waiting
     }
 
-    fn count(&self, next: usize, in_order: bool, had_run: bool) {
+    fn count(&self, next: usize, ran: Ran) {
         let failed = self.failed.load(Ordering::SeqCst);
-        let mut failed = match (in_order, had_run) {
-            (true, true) => failed + 1,
-            (true, false) => return,
-            (false, _) => failed.saturating_sub(1),
+        let mut failed = match ran {
+            Ran::Well => failed.saturating_sub(1),
+            Ran::InOrder => return,
+            Ran::InVain { gas } => {
+                let more = usize::try_from(gas / FAILED_GAS).unwrap_or(usize::MAX);
+                failed.saturating_add(1).saturating_add(more)
+            }
         };
-        if failed == FAILED_MAX {
+        if failed >= FAILED_MAX {
             // After the pause a few more that fail are enough for the next one, which is longer:
             // where many fail, little of the block is worth running ahead.
-            failed -= DOUBT;
+            failed = FAILED_MAX - DOUBT;
             let pause = self.pause.load(Ordering::SeqCst);
             self.paused_until
                 .store(next.saturating_add(pause), Ordering::SeqCst);
@@ -634,12 +650,12 @@ mod tests {
             schedule.validate(1, |_| Some(true), none);
             schedule.validate(2, |_| Some(true), none);
             assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
-            schedule.committed(None, true);
+            schedule.committed(None, Ran::Well);
             schedule.outdated(vec![1], None, none);
             run(&schedule, 1);
             schedule.validate(1, |_| Some(true), none);
             assert_eq!(schedule.take(|_, is_known| is_known), Take::Valid);
-            schedule.committed(None, true);
+            schedule.committed(None, Ran::Well);
             assert_eq!(schedule.take(|_, is_known| !is_known), Take::Valid);
         });
     }
@@ -699,14 +715,14 @@ mod tests {
             schedule.failed.store(DOUBT, Ordering::SeqCst);
             assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: true });
             assert!(schedule.ran(0, || panic!("it is run in order")));
-            schedule.committed(Some("in order"), true);
+            schedule.committed(Some("in order"), Ran::InVain { gas: 0 });
             assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
-            schedule.committed(Some("in order"), false);
+            schedule.committed(Some("in order"), Ran::InOrder);
             assert_eq!(schedule.claim(), one(2));
             schedule.hold(2);
             assert_eq!(schedule.claim(), None);
             assert_eq!(schedule.take(|_, _| true), Take::Run { had_run: false });
-            schedule.committed(Some("in order"), false);
+            schedule.committed(Some("in order"), Ran::InOrder);
             assert!(schedule.is_over() && schedule.result(0) == Some("in order"));
         });
     }
@@ -718,6 +734,50 @@ mod tests {
                 Schedule::new((0..4).map(|_| (LONG, None)), vec![1, 3], 2);
             let order = std::iter::from_fn(|| claim_run(&schedule));
             assert_eq!(order.collect::<Vec<_>>(), [1, 3, 0, 2]);
+        });
+    }
+
+    #[test]
+    fn one_long_run_in_vain_pauses_running_ahead() {
+        one_thread(|| {
+            let schedule = schedule(2 * PAUSE);
+            run(&schedule, 0);
+            assert_eq!(schedule.take(|_, _| false), Take::Run { had_run: true });
+            let gas = FAILED_MAX as u64 * FAILED_GAS;
+            schedule.committed(Some("in order"), Ran::InVain { gas });
+            assert!(schedule.is_paused());
+            assert_eq!(schedule.claim(), None);
+            // The commit position waits for no thread meanwhile.
+            assert!(schedule.failed.load(Ordering::SeqCst) >= DOUBT);
+        });
+    }
+
+    #[test]
+    fn short_transactions_that_follow_one_another_run_in_one_group() {
+        one_thread(|| {
+            let after = |index| (index == 2).then_some(1);
+            let all = (0..40).map(|index| (GROUP_GAS / 3, after(index)));
+            let schedule: Schedule<&str> = Schedule::new(all, Vec::new(), 2);
+            let Some(Job::Run(group)) = schedule.claim() else {
+                panic!("nothing runs");
+            };
+            // One that depends on another one of the group does not wait.
+            assert_eq!(group.members().collect::<Vec<_>>(), [0, 1, 2]);
+            assert!(group.members().all(|index| schedule.is_running(index)));
+            for index in group.members() {
+                schedule.ran(index, || Some("ahead"));
+                assert!(!schedule.is_running(index));
+            }
+            assert_eq!(schedule.claim(), Some(Job::Validate(1..3)));
+            let rest = std::iter::from_fn(|| schedule.claim());
+            let sizes = rest.map(|job| match job {
+                Job::Run(group) => group.members().count(),
+                Job::Validate(_) => panic!("none has run"),
+            });
+            let sizes: Vec<_> = sizes.collect();
+            // Groups get smaller towards the end, so that all threads end at about the same time.
+            assert_eq!(sizes.iter().sum::<usize>(), 37);
+            assert_eq!((sizes[0], sizes[sizes.len() - 1]), (3, 1));
         });
     }
 
@@ -736,7 +796,11 @@ mod tests {
                 if had_run {
                     fails.push(at);
                 }
-                schedule.committed(Some("in order"), had_run);
+                let ran = match had_run {
+                    true => Ran::InVain { gas: 100_000 },
+                    false => Ran::InOrder,
+                };
+                schedule.committed(Some("in order"), ran);
             }
             let pauses = fails.windows(2).map(|two| two[1] - two[0]);
             let pauses: Vec<_> = pauses.filter(|pause| *pause > 1).collect();

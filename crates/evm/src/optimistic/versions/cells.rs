@@ -16,6 +16,8 @@ pub(in crate::optimistic) struct AccountCell {
     pub(super) adds: Adds,
     /// Steps that deleted the account's slots.
     pub(super) wipes: Vec<usize>,
+    /// Whether there was such a step, even if it does not delete them any more.
+    pub(super) was_wiped: bool,
 }
 
 /// A slot that a step has written.

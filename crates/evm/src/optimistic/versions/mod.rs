@@ -138,6 +138,16 @@ impl Versions {
         wipes.iter().copied().rfind(|wipe| *wipe < step)
     }
 
+    /// Whether a run of some step deleted the account's slots, even if it no longer counts.
+    fn was_wiped(&self, address: Address) -> bool {
+        if !self.any_wiped.load(Ordering::SeqCst) {
+            return false;
+        }
+        let cells = self.shard(account_shard(&address));
+        let cell = cells.accounts.get(&address);
+        cell.is_some_and(|cell| cell.was_wiped)
+    }
+
     /// Whether an account that a step has written exists after all steps.
     pub(super) fn exists(&self, address: Address) -> bool {
         let mut cells = self.shard(account_shard(&address));
@@ -166,10 +176,14 @@ impl Versions {
             }
             for (slot, value) in of_account {
                 match self.slot(read.address, *slot, step) {
+                    // A zero may have been read where a step had deleted the slots that did not when it ran again.
+                    Found::Parent if value.is_zero() && self.was_wiped(read.address) => {
+                        verdict = Verdict::Unknown;
+                    }
                     Found::Parent => {}
                     Found::Value(now) if now == *value => {}
-                    Found::Value(_) | Found::Unread => return Verdict::Differs,
-                    Found::WaitFor(_) => verdict = Verdict::Unknown,
+                    Found::Value(_) => return Verdict::Differs,
+                    Found::Unread | Found::WaitFor(_) => verdict = Verdict::Unknown,
                 }
             }
         }
@@ -203,13 +217,24 @@ impl Versions {
         if !writes.codes.is_empty() {
             lock(&self.codes).extend(writes.codes);
         }
-        for (address, write) in writes.accounts {
+        let accounts = writes.accounts.into_iter();
+        let mut all = accounts.map(|(address, write)| {
             left.push(Key::Account(address));
-            self.put_account(step, address, write, parent, &mut put)?;
+            self.put_account(step, address, write, parent, &mut put)
+        });
+        let mut done = all.try_for_each(|done| done);
+        drop(all);
+        if done.is_ok() {
+            let mut all = writes.slots.iter().map(|write| {
+                left.push(Key::Slot(write.address, write.slot));
+                self.put_slot(step, write, parent, &mut put)
+            });
+            done = all.try_for_each(|done| done);
         }
-        for write in writes.slots {
-            left.push(Key::Slot(write.address, write.slot));
-            self.put_slot(step, &write, parent, &mut put)?;
+        if let Err(error) = done {
+            // The next run of the step removes what this one has not replaced.
+            left.extend(before);
+            return Err(error);
         }
         match before.len() {
             0 => {}
@@ -244,6 +269,7 @@ impl Versions {
                 sets: Vec::new(),
                 adds: Adds::default(),
                 wipes: Vec::new(),
+                was_wiped: false,
             }),
         };
         match write {
@@ -262,6 +288,7 @@ impl Versions {
                 match (wiped, known) {
                     (true, Err(place)) => {
                         self.any_wiped.store(true, Ordering::SeqCst);
+                        cell.was_wiped = true;
                         cell.wipes.insert(place, step);
                     }
                     (false, Ok(place)) => _ = cell.wipes.remove(place),
@@ -606,6 +633,71 @@ mod tests {
             assert_eq!(verdict(&enough), Verdict::Differs);
             versions.make_estimates(2);
             assert_eq!(verdict(&enough), Verdict::Unknown);
+        });
+    }
+
+    #[test]
+    fn a_zero_of_deleted_slots_is_not_taken_for_the_parents_value() {
+        one_thread(|| {
+            let versions = Versions::new(9);
+            put(&versions, 2, set(info(100, 1), None, true));
+            let again = AccountWrite::Set {
+                before: None,
+                now: Some(info(100, 1)),
+                wiped: true,
+            };
+            let writes = Writes {
+                accounts: vec![(A, again)],
+                ..Writes::default()
+            };
+            put(&versions, 3, writes);
+            assert_eq!(value(&versions, 5, 6), Found::Value(0));
+            let reads = Reads {
+                accounts: vec![AccountRead {
+                    address: A,
+                    found: Some(account(&info(100, 1))),
+                    is_guess: false,
+                    needs: Needs::Equal,
+                    slot_count: 1,
+                }],
+                slots: vec![(U256::from(5), U256::ZERO)],
+            };
+            let verdict = || versions.verdict(6, &reads, &Address::ZERO);
+            assert_eq!(verdict(), Verdict::Same);
+            // Both run again and leave the account alone.
+            put(&versions, 2, Writes::default());
+            put(&versions, 3, Writes::default());
+            assert_eq!(value(&versions, 5, 6), Found::Parent);
+            assert_eq!(verdict(), Verdict::Unknown);
+        });
+    }
+
+    /// A parent's state that can't be read.
+    struct Unreadable;
+
+    impl ParentValues for Unreadable {
+        type Error = ();
+
+        fn account(&self, _: Address) -> Result<Option<AccountInfo>, ()> {
+            Err(())
+        }
+
+        fn slot(&self, _: Address, _: U256) -> Result<U256, ()> {
+            Err(())
+        }
+    }
+
+    #[test]
+    fn a_failed_read_of_the_parents_state_leaves_no_estimate_behind() {
+        one_thread(|| {
+            let versions = Versions::new(9);
+            put(&versions, 2, slot(5, 5, 20));
+            versions.make_estimates(2);
+            assert_eq!(versions.put(2, slot(6, 6, 7), &Unreadable), Err(()));
+            assert_eq!(value(&versions, 5, 4), Found::WaitFor(2));
+            put(&versions, 2, Writes::default());
+            assert_eq!(value(&versions, 5, 4), Found::Value(5));
+            assert_eq!(value(&versions, 6, 4), Found::Parent);
         });
     }
 
