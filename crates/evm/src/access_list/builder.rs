@@ -1,6 +1,9 @@
 //! Builds a block's access list from its steps.
 
-use super::{StepAccesses, step::AccountAccesses};
+use super::{
+    StepAccesses,
+    step::{AccountAccesses, SomeAccesses},
+};
 use alloy_primitives::{
     Address, U256,
     map::{AddressMap, U256Map},
@@ -31,21 +34,21 @@ impl AccessListBuilder {
     /// Adds the next step: the one before the transactions, then one for each transaction, then the
     /// one after them.
     pub(crate) fn add(&mut self, step: &StepAccesses) {
-        self.add_some(self.next, step, |_| true);
+        let at = BlockAccessIndex(self.next);
+        for account in &step.0 {
+            self.accounts
+                .entry(account.address)
+                .or_default()
+                .add(at, account);
+        }
         self.next += 1;
     }
 
-    /// Adds the accesses of a step to some accounts. Steps are added in order.
-    pub(crate) fn add_some(
-        &mut self,
-        step: u64,
-        accesses: &StepAccesses,
-        is_wanted: impl Fn(&Address) -> bool,
-    ) {
-        let at = BlockAccessIndex(step);
-        for account in accesses.0.iter().filter(|it| is_wanted(&it.address)) {
+    /// Adds accesses of steps to some accounts. Steps are added in order.
+    pub(crate) fn add_some(&mut self, accesses: &SomeAccesses) {
+        for (step, account) in &accesses.0 {
             let listed = self.accounts.entry(account.address).or_default();
-            listed.add(at, account);
+            listed.add(BlockAccessIndex(*step), account);
         }
     }
 

@@ -22,4 +22,4 @@ pub use apply::{ListedChanges, listed_changes};
 pub(crate) use builder::{AccessListBuilder, list_of};
 pub(crate) use index::{ListIndex, ListedKey, SlotPlace, Unlisted};
 pub use sizes::AccessListSizes;
-pub(crate) use step::{Left, StepAccesses, StepRecorder};
+pub(crate) use step::{Left, SomeAccesses, StepAccesses, StepRecorder};

@@ -35,6 +35,28 @@ impl StepAccesses {
         let guessed = self.0.iter_mut().filter(|it| is_added_to(&it.address));
         guessed.for_each(|account| account.balance = None);
     }
+
+    /// Adds the accesses to each account to the part that it belongs to.
+    pub(crate) fn divide(
+        self,
+        step: u64,
+        part_of: impl Fn(&Address) -> usize,
+        parts: &mut [SomeAccesses],
+    ) {
+        for account in self.0 {
+            parts[part_of(&account.address)].0.push((step, account));
+        }
+    }
+}
+
+/// Accesses of steps to some of their accounts, in the order of the steps.
+#[derive(Default)]
+pub(crate) struct SomeAccesses(pub(super) Vec<(u64, AccountAccesses)>);
+
+impl SomeAccesses {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 pub(super) struct AccountAccesses {

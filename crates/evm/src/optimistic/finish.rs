@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     BlockInput, Receipt,
-    access_list::{AccessListBuilder, StepAccesses, list_of},
+    access_list::{AccessListBuilder, SomeAccesses, StepAccesses, list_of},
     account::account,
     overlay::{EntryChange, OverlayMode},
     results::receipts,
@@ -48,7 +48,8 @@ pub(super) struct Finish<'a> {
     /// Values by the range of their paths.
     keys: Box<[Mutex<Vec<Keys>>]>,
     receipts: Box<[Mutex<Vec<Receipt>>]>,
-    steps: Box<[OnceLock<StepAccesses>]>,
+    /// Accesses to the accounts of each part, in portions of steps with the number of the first step.
+    steps: Box<[Mutex<Vec<(usize, SomeAccesses)>>]>,
     codes: Mutex<B256Map<Bytes>>,
     changes: Box<[Mutex<Vec<AccountDiff>>]>,
     accesses: Box<[Mutex<Vec<AccountChanges>>]>,
@@ -96,7 +97,6 @@ impl<'a> Finish<'a> {
         let parts = parts.min(PARTS_MAX);
         let record = input.rules.block_access_list;
         let access_parts = if record { parts } else { 0 };
-        let steps = if record { count + 2 } else { 0 };
         Self {
             input,
             versions,
@@ -110,7 +110,7 @@ impl<'a> Finish<'a> {
             receipts: (0..count.div_ceil(TRANSACTIONS))
                 .map(|_| Mutex::default())
                 .collect(),
-            steps: (0..steps).map(|_| OnceLock::new()).collect(),
+            steps: (0..access_parts).map(|_| Mutex::default()).collect(),
             codes: Mutex::default(),
             changes: (0..parts).map(|_| Mutex::default()).collect(),
             accesses: (0..access_parts).map(|_| Mutex::default()).collect(),
@@ -119,8 +119,26 @@ impl<'a> Finish<'a> {
 
     /// Adds the accesses of a step, if they are recorded.
     pub(super) fn add_accesses(&self, step: usize, accesses: Option<StepAccesses>) {
-        if let (Some(place), Some(accesses)) = (self.steps.get(step), accesses) {
-            let _ = place.set(accesses);
+        self.add_all_accesses(step, accesses.map(|accesses| (step, accesses)));
+    }
+
+    /// Adds the accesses of consecutive steps from `first` on.
+    fn add_all_accesses(
+        &self,
+        first: usize,
+        steps: impl IntoIterator<Item = (usize, StepAccesses)>,
+    ) {
+        if self.steps.is_empty() {
+            return;
+        }
+        let part_of = |address: &Address| account_shard(address) * self.parts / SHARDS;
+        let mut parts: Vec<_> = self.steps.iter().map(|_| SomeAccesses::default()).collect();
+        for (step, accesses) in steps {
+            accesses.divide(step as u64, part_of, &mut parts);
+        }
+        let all = self.steps.iter().zip(parts);
+        for (all, part) in all.filter(|(_, part)| !part.is_empty()) {
+            lock(all).push((first, part));
         }
     }
 
@@ -256,18 +274,20 @@ impl<'a> Finish<'a> {
         let first = chunk * TRANSACTIONS;
         let count = self.input.transactions.len();
         let mut results = Vec::with_capacity(TRANSACTIONS);
+        let mut accesses = Vec::new();
         for index in first..(first + TRANSACTIONS).min(count) {
             let Some(run) = self.schedule.result(index) else {
                 return;
             };
             results.push((run.result, B256::ZERO));
             self.versions.forget(index + 1);
-            self.add_accesses(index + 1, run.accesses);
+            accesses.extend(run.accesses.map(|accesses| (index + 1, accesses)));
             if !run.codes.is_empty() {
                 let codes = run.codes.into_iter();
                 self.add_codes(codes.map(|(hash, code)| (hash, code.original_bytes())));
             }
         }
+        self.add_all_accesses(first + 1, accesses);
         let gas_before = first.checked_sub(1).map_or(0, |last| given.gas_used[last]);
         let made = receipts(self.input, first, gas_before, results);
         *lock(&self.receipts[chunk]) = made.collect();
@@ -314,10 +334,10 @@ impl<'a> Finish<'a> {
         let shards = self.shards(part);
         let is_wanted = |address: &Address| shards.contains(&account_shard(address));
         let mut builder = AccessListBuilder::default();
-        for (step, accesses) in self.steps.iter().enumerate() {
-            if let Some(accesses) = accesses.get() {
-                builder.add_some(step as u64, accesses, is_wanted);
-            }
+        let mut accesses = std::mem::take(&mut *lock(&self.steps[part]));
+        accesses.sort_unstable_by_key(|(first, _)| *first);
+        for (_, accesses) in &accesses {
+            builder.add_some(accesses);
         }
         let beneficiary = self.input.header.beneficiary;
         for shard in shards.clone() {
@@ -360,7 +380,7 @@ impl<'a> Finish<'a> {
                 accounts.append(&mut lock(some));
             }
             accounts.sort_unstable_by_key(|account| account.address);
-            list_of(accounts, self.steps.len() as u64)
+            list_of(accounts, self.input.transactions.len() as u64 + 2)
         });
         ((Changes::new(diffs), codes), list)
     }
