@@ -48,11 +48,17 @@ pub(super) struct Finish<'a> {
     /// Values by the range of their paths.
     keys: Box<[Mutex<Vec<Keys>>]>,
     receipts: Box<[Mutex<Vec<Receipt>>]>,
-    /// Accesses to the accounts of each part, in portions of steps with the number of the first step.
-    steps: Box<[Mutex<Vec<(usize, SomeAccesses)>>]>,
+    /// Accesses to the accounts of each part.
+    steps: Box<[Mutex<Vec<Portion>>]>,
     codes: Mutex<B256Map<Bytes>>,
     changes: Box<[Mutex<Vec<AccountDiff>>]>,
     accesses: Box<[Mutex<Vec<AccountChanges>>]>,
+}
+
+/// Accesses of consecutive steps.
+struct Portion {
+    first: usize,
+    accesses: SomeAccesses,
 }
 
 /// What is known when all transactions are committed.
@@ -137,8 +143,8 @@ impl<'a> Finish<'a> {
             accesses.divide(step as u64, part_of, &mut parts);
         }
         let all = self.steps.iter().zip(parts);
-        for (all, part) in all.filter(|(_, part)| !part.is_empty()) {
-            lock(all).push((first, part));
+        for (all, accesses) in all.filter(|(_, accesses)| !accesses.is_empty()) {
+            lock(all).push(Portion { first, accesses });
         }
     }
 
@@ -334,10 +340,10 @@ impl<'a> Finish<'a> {
         let shards = self.shards(part);
         let is_wanted = |address: &Address| shards.contains(&account_shard(address));
         let mut builder = AccessListBuilder::default();
-        let mut accesses = std::mem::take(&mut *lock(&self.steps[part]));
-        accesses.sort_unstable_by_key(|(first, _)| *first);
-        for (_, accesses) in &accesses {
-            builder.add_some(accesses);
+        let mut portions = std::mem::take(&mut *lock(&self.steps[part]));
+        portions.sort_unstable_by_key(|portion| portion.first);
+        for portion in &portions {
+            builder.add_some(&portion.accesses);
         }
         let beneficiary = self.input.header.beneficiary;
         for shard in shards.clone() {
