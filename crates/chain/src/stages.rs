@@ -194,7 +194,7 @@ impl Chain {
                 let mut claimed = |changes: &_, codes: &_| early.stage(changes, codes);
                 let hooks = Hooks {
                     roots: Some(&mut roots),
-                    claimed: Some(&mut claimed),
+                    claimed: if is_early { Some(&mut claimed) } else { None },
                     counts: Some(&mut counts),
                     ..Hooks::default()
                 };

@@ -3,17 +3,21 @@
 
 use alloy_consensus::proofs::calculate_withdrawals_root;
 use alloy_eips::eip4895::Withdrawal;
-use alloy_primitives::{Address, B256, Bytes, keccak256};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{
     Block, BlockFault, Chain, ChainError, ChainSealer, FilePosition, Fork, GenesisAccount,
     GenesisPart, ImportSummary, RawBlock, VerifyError,
 };
 use cambium_node::{BlockRef, Node};
-use cambium_primitives::{BlockId, Changes};
-use cambium_state::{FaultyDisk, Options, WithoutBody};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
+use cambium_state::{FaultyDisk, Options, StateError, WithoutBody};
 use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
 
 const BLOCKS: u64 = 4;
 /// An account that exists and is empty.
@@ -243,5 +247,60 @@ fn a_block_that_touches_an_empty_account_is_executed_where_lists_are_applied() {
             assert!(!exists(&chain), "{fork:?}");
             assert_eq!(done.head, id(&decoded(&blocks[count - 1])));
         }
+    }
+}
+
+/// "[`StateError::BlockExists`] if the block is sealed or committed": also of callers that seal it at the same moment, some with
+/// a root that they have computed and some with a claimed one.
+#[test]
+fn a_block_is_sealed_once_however_many_callers_seal_it() {
+    const CALLERS: u64 = 4;
+    let chain = chain(Fork::Osaka);
+    let account = Account {
+        balance: U256::from(7),
+        ..Account::default()
+    };
+    let changes = Changes::new(vec![AccountDiff {
+        path: keccak256(EMPTY),
+        account: AccountUpdate::Put(account),
+        wipe: false,
+        slots: Vec::new(),
+    }]);
+    let parent = chain.db().head();
+    let session = chain.db().view().unwrap().session();
+    let root = session.finish(changes.clone(), Vec::new()).unwrap().root();
+    for round in 0..200u64 {
+        let id = BlockId::new(parent.number + 1, keccak256(round.to_be_bytes()));
+        let (together, done) = (
+            Barrier::new(CALLERS as usize),
+            Barrier::new(CALLERS as usize),
+        );
+        let seal = |caller: u64| {
+            let session = chain.db().view().unwrap().session();
+            let staged = match caller % 2 {
+                0 => session.finish(changes.clone(), Vec::new()),
+                _ => session.finish_claimed(changes.clone(), Vec::new(), root),
+            };
+            let staged = staged.unwrap();
+            together.wait();
+            let sealed = staged.seal_without_body(id, parent.hash, root);
+            // Nobody drops it before all have tried.
+            done.wait();
+            sealed.map(drop)
+        };
+        let sealed = thread::scope(|scope| {
+            let callers = (0..CALLERS).map(|caller| {
+                let seal = &seal;
+                scope.spawn(move || seal(caller))
+            });
+            let callers: Vec<_> = callers.collect();
+            let sealed = callers.into_iter().map(|caller| caller.join().unwrap());
+            sealed.collect::<Vec<_>>()
+        });
+        let refused = sealed
+            .iter()
+            .filter(|it| matches!(it, Err(StateError::BlockExists(of)) if *of == id));
+        assert_eq!(refused.count() as u64, CALLERS - 1, "{round}: {sealed:?}");
+        assert_eq!(chain.db().find(&id.hash), None, "{round}");
     }
 }
