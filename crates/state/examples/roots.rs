@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p cambium-state --example roots -- [ACCOUNTS] [SLOTS] [ROUNDS]`
 
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Loader, Options, StateError, StdDisk, View};
 use std::{
@@ -11,19 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A random path (splitmix64).
+/// A random path.
 fn path(index: u64) -> B256 {
-    let word = |at: u64| {
-        let mut z = (index * 4 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    let mut path = B256::ZERO;
-    for (at, bytes) in (0..).zip(path.chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&word(at).to_be_bytes());
-    }
-    path
+    keccak256(index.to_be_bytes())
 }
 
 /// Processor time of the process's threads that do not merge, and of those that do.
