@@ -6,7 +6,7 @@
 //!   verify    state root                                             ExecutedBlock
 //! ```
 //!
-//! A block that is executed alone goes through them on one thread, and its root is computed before it is sealed. In an
+//! A block that is executed alone goes through them on one thread, and everything is verified before it is sealed. In an
 //! import the next block needs only the values that a block leaves: it is executed on these while other threads check and
 //! verify the block.
 
@@ -32,7 +32,7 @@ use std::{
 /// How a block is executed.
 #[derive(Clone, Copy)]
 pub(crate) enum Mode {
-    /// Its root is computed before it is sealed.
+    /// Everything of it is verified before it is sealed.
     Alone {
         /// Whether [`ExecutedBlock::outcome`] is wanted. Such a block is always executed, even if its access list could be
         /// applied.
@@ -53,6 +53,8 @@ pub(crate) struct Unverified<P = Arc<PreparedBlock>> {
     total_difficulty: U256,
     /// What execution gave, without the changes. `None` if the block's access list was applied.
     outcome: Option<Outcome>,
+    /// Whether the outcome is verified already.
+    is_verified: bool,
     /// The whole outcome, if it is kept.
     kept: Option<Outcome>,
     is_batched: bool,
@@ -161,6 +163,7 @@ impl Chain {
             total_difficulty,
             is_batched: is_batched && outcome.is_some(),
             outcome,
+            is_verified: matches!(mode, Mode::Alone { .. }),
             kept,
             counts,
             timings,
@@ -202,6 +205,11 @@ impl Chain {
                 executed.map_err(|error| execution_error(id, error))?
             }
         };
+        let header = input.header;
+        if matches!(mode, Mode::Alone { .. }) {
+            let verified = verify_outcome(header, &outcome, ready.given);
+            let _ = verified.map_err(|error| ChainError::invalid(id, error.into()))?;
+        }
         let (execute, hidden) = (start.elapsed(), early.elapsed);
         let start = Instant::now();
         let keeps_outcome = matches!(
@@ -217,7 +225,6 @@ impl Chain {
         });
         let changes = std::mem::take(&mut outcome.changes);
         let codes = std::mem::take(&mut outcome.codes);
-        let header = input.header;
         let staged = match (mode, early.take(&changes, &codes)) {
             (_, Some(staged)) => staged,
             (Mode::Alone { .. }, None) => session.finish(changes, codes)?,
@@ -305,6 +312,7 @@ impl Chain {
             becomes_head,
             total_difficulty,
             outcome,
+            is_verified,
             kept,
             is_batched,
             counts,
@@ -318,8 +326,11 @@ impl Chain {
         let given = given.and_then(|list| list.as_ref().ok());
         let mut receipts = None;
         if let Some(outcome) = &outcome {
-            let verified = verify_outcome(header, outcome, given);
-            let _ = verified.map_err(|error| ChainError::invalid(*id, BlockFault::from(error)))?;
+            if !is_verified {
+                let verified = verify_outcome(header, outcome, given);
+                let _ =
+                    verified.map_err(|error| ChainError::invalid(*id, BlockFault::from(error)))?;
+            }
             if self.keeps_receipts() {
                 receipts = packed_receipts(&outcome.receipts);
             }

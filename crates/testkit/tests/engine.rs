@@ -215,7 +215,7 @@ fn index_on_disk(suite: &Suite) {
         accounts: 3000,
         changes_max: 120,
         // No more than the tops and a few parts.
-        index_bytes_max: Some(190 << 10),
+        index_bytes_max: Some(16 << 10),
         ..suite.params(5000, FaultKinds::NONE)
     };
     let done = suite.run("index on disk", suite.seeds(3, 2, 50), 100, params);
