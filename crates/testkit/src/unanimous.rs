@@ -19,7 +19,10 @@ use std::{
 /// Executes blocks sequentially, then by all other executors, with the access list that came with
 /// the block and with the true one. Panics if an outcome or error differs.
 #[derive(Clone, Debug, Default)]
-pub struct Unanimous(Arc<Counts>);
+pub struct Unanimous {
+    counts: Arc<Counts>,
+    is_thorough: bool,
+}
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -27,26 +30,36 @@ struct Counts {
     ahead: AtomicUsize,
     /// Number of executions by access lists.
     by_lists: AtomicUsize,
+    /// Number of executions by the optimistic executor.
+    optimistic: AtomicUsize,
 }
 
-/// Numbers of threads. The optimistic executor, whose threads depend on each other, executes each
-/// block with all of them, executors by access lists with one after the other.
+/// Numbers of threads, which executions take in turn.
 const THREADS: [usize; 4] = [1, 2, 16, 64];
 
 impl Unanimous {
+    /// Executes each block by the optimistic executor with all numbers of threads: it is the one whose threads depend on
+    /// each other. For blocks that are made for it, since it takes a while.
+    pub fn thorough() -> Self {
+        Self {
+            is_thorough: true,
+            ..Self::default()
+        }
+    }
+
     /// Returns how many blocks were executed in parallel by a true access list.
     pub fn listed(&self) -> usize {
-        self.0.listed.load(Ordering::Relaxed)
+        self.counts.listed.load(Ordering::Relaxed)
     }
 
     /// Returns how many transactions ran ahead of their commit position with reads that were still
     /// valid there.
     pub fn ahead(&self) -> usize {
-        self.0.ahead.load(Ordering::Relaxed)
+        self.counts.ahead.load(Ordering::Relaxed)
     }
 
     fn next_threads(&self) -> usize {
-        let number = self.0.by_lists.fetch_add(1, Ordering::Relaxed);
+        let number = self.counts.by_lists.fetch_add(1, Ordering::Relaxed);
         // Kinds take turns as well.
         THREADS[(number + number / THREADS.len()) % THREADS.len()]
     }
@@ -67,11 +80,19 @@ impl Unanimous {
                 ..*input
             };
             if *kind == ExecutorKind::Optimistic {
-                for threads in THREADS {
+                let number = self.counts.optimistic.fetch_add(1, Ordering::Relaxed);
+                let one = number % THREADS.len();
+                let chosen = match self.is_thorough {
+                    true => &THREADS[..],
+                    false => &THREADS[one..=one],
+                };
+                for &threads in chosen {
                     let mut seen = Seen::default();
                     same(*kind, &run(*kind, threads, &input, db, &mut seen), expected);
                     let ahead = seen.counts.parallel;
-                    self.0.ahead.fetch_add(ahead as usize, Ordering::Relaxed);
+                    self.counts
+                        .ahead
+                        .fetch_add(ahead as usize, Ordering::Relaxed);
                 }
                 continue;
             }
@@ -84,7 +105,7 @@ impl Unanimous {
                     assert!(has_empty_account(true_list, db), "{kind:?} gives up");
                     continue;
                 }
-                self.0.listed.fetch_add(1, Ordering::Relaxed);
+                self.counts.listed.fetch_add(1, Ordering::Relaxed);
                 let outcome = expected.as_ref().expect("it has a list");
                 let claimed = seen.claimed.expect("the list claims changes");
                 assert_eq!(claimed.0, outcome.changes, "changes by the list, {kind:?}");

@@ -18,7 +18,7 @@ fn seeds(short: u64, long: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn all_executors_say_the_same_of_contracts_that_come_and_go() {
-    let executor = Unanimous::default();
+    let executor = Unanimous::thorough();
     for seed in cambium_seeds::seeds!(seeds(300, 20_000)) {
         let (mut blocks, mut state) = RandomBlocks::of_mortals(seed);
         for _ in 0..4 {
@@ -34,7 +34,7 @@ fn all_executors_say_the_same_of_contracts_that_come_and_go() {
 
 #[test]
 fn all_executors_say_the_same_of_random_blocks() {
-    let executor = Unanimous::default();
+    let executor = Unanimous::thorough();
     let (mut valid, mut invalid, mut transactions) = (0, 0, 0);
     for seed in cambium_seeds::seeds!(seeds(150, 20_000)) {
         let (mut blocks, mut state) = RandomBlocks::new(seed);
@@ -104,7 +104,7 @@ fn threads(seed: u64) -> NonZeroUsize {
 /// may not have, depending on earlier transactions. revm compares the two before there is a frame.
 #[test]
 fn a_creation_that_may_lack_its_value_depends_on_the_balance() {
-    let executor = Unanimous::default();
+    let executor = Unanimous::thorough();
     for _ in 0..8 {
         let (mut blocks, mut state) = RandomBlocks::new(1348);
         for _ in 0..3 {
@@ -209,7 +209,7 @@ fn a_false_list_in_a_batch_changes_no_outcome_up_to_its_block() {
 
 #[test]
 fn no_executor_is_misled_by_a_list_with_something_else_in_one_place() {
-    let executor = Unanimous::default();
+    let executor = Unanimous::thorough();
     let mut lists = 0;
     for seed in cambium_seeds::seeds!(seeds(60, 5_000)) {
         let (mut blocks, state) = RandomBlocks::new(seed);
