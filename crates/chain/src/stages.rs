@@ -208,7 +208,7 @@ impl Chain {
         let header = input.header;
         if matches!(mode, Mode::Alone { .. }) {
             let verified = verify_outcome(header, &outcome, ready.given);
-            let _ = verified.map_err(|error| ChainError::invalid(id, error.into()))?;
+            let _ = verified.map_err(|error| ChainError::invalid(id, error))?;
         }
         let (execute, hidden) = (start.elapsed(), early.elapsed);
         let start = Instant::now();
