@@ -82,7 +82,7 @@ pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
         result.insert("serial_us_per_unit".to_owned(), figure(fit.serial_us));
         result.insert("parallel_us_per_unit".to_owned(), figure(fit.parallel_us));
         for cores in PREDICTED {
-            // No job is faster than the thread that does the most of it.
+            // No job is faster than the thread that does the most of it and is in no pool.
             let us = fit.predict(cores).max(busiest_us);
             result.insert(format!("predicted_per_second_{cores}"), figure(1e6 / us));
         }
