@@ -106,7 +106,8 @@ const PREPARE_NICENESS: i32 = 10;
 /// Threads that prepare blocks: one per core, at low priority.
 fn preparing_threads() -> ThreadPool {
     let pool = ThreadPoolBuilder::new()
-        .thread_name(|index| format!("cambium-prepare-{index}"))
+        // Linux keeps 15 bytes of a name.
+        .thread_name(|index| format!("cambium-prep-{index}"))
         .start_handler(|_| {
             // If this is not permitted, they run at normal priority.
             let own = rustix::thread::gettid();
