@@ -57,8 +57,8 @@ impl Chain {
             && validate_header(self.spec(), header, parent, hash, true).is_ok()
     }
 
-    /// Executes the blocks that [`Self::batch_of`] selects at once. In order, each is sealed with
-    /// the root that its header claims and sent to `sink`, which has it verified. Stops and returns false once that wants no more.
+    /// Executes the blocks that [`Self::batch_of`] selects at once. In order, each is sealed with the root that its header
+    /// claims and sent to `sink`, which has it verified. Stops and returns false once that wants no more.
     pub(crate) fn execute_batch(
         &self,
         blocks: &[&Arc<PreparedBlock>],

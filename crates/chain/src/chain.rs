@@ -142,10 +142,10 @@ impl Chain {
     }
 
     /// Sets the maximum number of consecutive blocks that an import executes at once, for blocks
-    /// from Cancun on that come with their access lists. The steps of all these
-    /// blocks are shared by the executor's threads. Blocks are sealed and then verified in order. If the executor has
-    /// only one thread, blocks are executed one by one, which takes less time then. More than
-    /// [`BATCH_MAX`] are as many.
+    /// from Cancun on that come with their access lists. The steps of all these blocks are shared by the
+    /// executor's threads. Blocks are sealed and then verified in order. If the executor has only one
+    /// thread, blocks are executed one by one, which takes less time then. More than [`BATCH_MAX`] are as
+    /// many.
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
         let batch = batch.min(BATCH_MAX);

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A random path.
+/// The path of the account or slot with this number. Paths are spread like those of a chain.
 fn path(index: u64) -> B256 {
     keccak256(index.to_be_bytes())
 }

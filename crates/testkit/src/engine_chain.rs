@@ -1,9 +1,9 @@
 //! The state engine's chain as a backend, for the same suites as the naive chain.
 
-use crate::Backend;
+use crate::{Backend, raw_block};
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_chain::{Chain, ChainError, ChainSpec, FilePosition, RawBlock};
+use cambium_chain::{Chain, ChainError, ChainSpec};
 use cambium_preimages::{Preimages, PreimagesOptions};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{FaultyDisk, Loader, Options, View};
@@ -35,20 +35,7 @@ impl EngineChain {
 
     /// Imports a block in the stages that blocks in files go through, reading ahead included.
     fn import_as_file(&self, rlp: Bytes, access_list: Option<&[u8]>) -> Result<(), ChainError> {
-        let raw = RawBlock {
-            rlp,
-            receipts: None,
-            total_difficulty: None,
-            access_list: access_list.map(Bytes::copy_from_slice),
-            place: FilePosition {
-                item: "block",
-                file: "memory".into(),
-                offset: 0,
-                index: self.imported,
-                after: None,
-                unpacked: false,
-            },
-        };
+        let raw = raw_block(self.imported, rlp, access_list.map(Bytes::copy_from_slice));
         self.chain.import(std::iter::once(Ok(raw)), &mut |_| {})?;
         Ok(())
     }

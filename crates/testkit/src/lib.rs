@@ -16,6 +16,7 @@ mod concurrent;
 mod scouted;
 mod unanimous;
 mod naive_chain;
+mod raw_block;
 mod engine_chain;
 mod random_blocks;
 
@@ -34,5 +35,6 @@ pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};
 pub use plain::TINY_FILES;
 pub use random_blocks::{RandomBlock, RandomBlocks};
+pub use raw_block::raw_block;
 pub use say::say;
 pub use unanimous::{Unanimous, assert_same_outcome};

@@ -6,7 +6,7 @@ use alloy_consensus::Header;
 use alloy_primitives::B256;
 use alloy_rlp::Decodable;
 use cambium_chain::{
-    Block, Chain, ChainError, ChainSealer, FileError, FilePosition, Fork, ImportSummary, RawBlock,
+    Block, Chain, ChainError, ChainSealer, FileError, Fork, ImportSummary, RawBlock,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_history::{History, HistoryFollower, HistoryOptions};
@@ -14,7 +14,7 @@ use cambium_index::{ChainIndex, IndexFollower, IndexOptions};
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, FileSizes, Options, repair};
 use cambium_store::lock_data_dir;
-use cambium_testkit::say;
+use cambium_testkit::{raw_block, say};
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
@@ -64,20 +64,11 @@ impl Made {
         let mut blocks = Vec::new();
         let generated = workload.generate(&genesis, &mut ChainSealer(&chain), |block| {
             let number = block.header.number;
-            blocks.push(RawBlock {
-                rlp: alloy_rlp::encode(block).into(),
-                receipts: None,
-                total_difficulty: None,
-                access_list: Some(chain.access_list(number)?.encode().into()),
-                place: FilePosition {
-                    item: "block",
-                    file: "memory".into(),
-                    offset: 0,
-                    index: number,
-                    after: None,
-                    unpacked: false,
-                },
-            });
+            blocks.push(raw_block(
+                number,
+                alloy_rlp::encode(block).into(),
+                Some(chain.access_list(number)?.encode().into()),
+            ));
             Ok::<_, ChainError>(())
         });
         generated.unwrap();

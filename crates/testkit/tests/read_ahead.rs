@@ -1,10 +1,11 @@
 //! Imports that read ahead of execution: the same states as without, at any depth, by every
 //! executor, with failing reads, and while the head moves below them.
 
-use cambium_chain::{Chain, ChainError, ChainSealer, FilePosition, RawBlock};
+use cambium_chain::{Chain, ChainError, ChainSealer, RawBlock};
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_primitives::BlockId;
 use cambium_state::{Fault, FaultyDisk, FileSizes, Options, StateError};
+use cambium_testkit::raw_block;
 use cambium_workload::{BlockSize, Spread, Workload, WorkloadParams};
 use std::{
     num::NonZeroUsize,
@@ -76,20 +77,11 @@ impl Made {
         let mut blocks = Vec::new();
         let head = workload.generate(&genesis, &mut ChainSealer(&chain), |block| {
             let number = block.header.number;
-            blocks.push(RawBlock {
-                rlp: alloy_rlp::encode(block).into(),
-                receipts: None,
-                total_difficulty: None,
-                access_list: Some(chain.access_list(number)?.encode().into()),
-                place: FilePosition {
-                    item: "block",
-                    file: "memory".into(),
-                    offset: 0,
-                    index: number,
-                    after: None,
-                    unpacked: false,
-                },
-            });
+            blocks.push(raw_block(
+                number,
+                alloy_rlp::encode(block).into(),
+                Some(chain.access_list(number)?.encode().into()),
+            ));
             Ok::<_, ChainError>(())
         });
         head.unwrap();

@@ -1,10 +1,10 @@
 //! Spans of `tracing`: those in the sources are those in the table of `docs/OPERATIONS.md`, blocks pass through
 //! them, and without a subscriber they cost nothing that could be measured in an import.
 
-use cambium_chain::{Chain, ChainError, ChainSealer, FilePosition, RawBlock};
+use cambium_chain::{Chain, ChainError, ChainSealer, RawBlock};
 use cambium_history::{History, HistoryOptions};
 use cambium_state::{FaultyDisk, Options};
-use cambium_testkit::say;
+use cambium_testkit::{raw_block, say};
 use cambium_trie::ProofTargets;
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::{
@@ -72,20 +72,11 @@ fn blocks() -> Vec<RawBlock> {
     let genesis = chain.block(0).expect("a block").header;
     let mut blocks = Vec::new();
     let head = workload().generate(&genesis, &mut ChainSealer(&chain), |block| {
-        blocks.push(RawBlock {
-            rlp: alloy_rlp::encode(block).into(),
-            receipts: None,
-            total_difficulty: None,
-            access_list: None,
-            place: FilePosition {
-                item: "block",
-                file: "memory".into(),
-                offset: 0,
-                index: block.header.number,
-                after: None,
-                unpacked: false,
-            },
-        });
+        blocks.push(raw_block(
+            block.header.number,
+            alloy_rlp::encode(block).into(),
+            None,
+        ));
         Ok::<_, ChainError>(())
     });
     head.expect("blocks");

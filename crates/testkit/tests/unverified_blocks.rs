@@ -6,12 +6,13 @@ use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{
-    Block, BlockFault, Chain, ChainError, ChainSealer, FilePosition, Fork, GenesisAccount,
-    GenesisPart, ImportSummary, RawBlock, VerifyError,
+    Block, BlockFault, Chain, ChainError, ChainSealer, Fork, GenesisAccount, GenesisPart,
+    ImportSummary, RawBlock, VerifyError,
 };
 use cambium_node::{BlockRef, Node};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{FaultyDisk, Options, StateError, WithoutBody};
+use cambium_testkit::raw_block;
 use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
 use std::{
     sync::{Arc, Barrier},
@@ -84,20 +85,11 @@ fn blocks(fork: Fork, pays_nothing_to: Option<Address>) -> Vec<RawBlock> {
     let mut blocks = Vec::new();
     let generated = workload(fork).generate(&genesis, &mut sealer, |block| {
         let number = block.header.number;
-        blocks.push(RawBlock {
-            rlp: alloy_rlp::encode(block).into(),
-            receipts: None,
-            total_difficulty: None,
-            access_list: Some(maker.access_list(number)?.encode().into()),
-            place: FilePosition {
-                item: "block",
-                file: "memory".into(),
-                offset: 0,
-                index: number,
-                after: None,
-                unpacked: false,
-            },
-        });
+        blocks.push(raw_block(
+            number,
+            alloy_rlp::encode(block).into(),
+            Some(maker.access_list(number)?.encode().into()),
+        ));
         Ok::<_, ChainError>(())
     });
     generated.unwrap();

@@ -39,7 +39,7 @@ const FAILED_GAS: u64 = 1_000_000;
 const PAUSE: usize = 32;
 
 /// Most transactions in a group.
-pub(super) const GROUP_MAX: usize = 16;
+const GROUP_MAX: usize = 16;
 /// Gas limits in sum from which on a group is full.
 const GROUP_GAS: u64 = 300_000;
 /// A group has at most the transactions left, divided by this and by the number of threads.

@@ -4,12 +4,12 @@ use super::world::LITTLE;
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::Encodable;
-use cambium_chain::{Block, Chain, ChainError, ChainSealer, FilePosition, Fork, RawBlock};
+use cambium_chain::{Block, Chain, ChainError, ChainSealer, Fork};
 use cambium_history::{History, HistoryOptions};
 use cambium_index::{ChainIndex, IndexError, IndexFollower, LogFilter};
 use cambium_node::{BlockRef, FoundLog, Node, NodeError};
 use cambium_state::{FaultyDisk, Options, StateError};
-use cambium_testkit::TINY_FILES;
+use cambium_testkit::{TINY_FILES, raw_block};
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use std::sync::Arc;
 
@@ -62,20 +62,7 @@ fn import(chain: &Chain, blocks: &[Block]) {
         let mut rlp = Vec::new();
         block.encode(&mut rlp);
         let rlp: Bytes = rlp.into();
-        Ok(RawBlock {
-            rlp,
-            receipts: None,
-            total_difficulty: None,
-            access_list: None,
-            place: FilePosition {
-                item: "block",
-                file: "memory".into(),
-                offset: 0,
-                index,
-                after: None,
-                unpacked: false,
-            },
-        })
+        Ok(raw_block(index, rlp, None))
     });
     chain.import(raw, &mut |_| {}).unwrap();
 }
