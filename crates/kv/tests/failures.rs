@@ -1,9 +1,10 @@
 //! Effects of a failing disk on a store, and databases that are not stores.
 
-use crate::support::{all, key, options, value};
+use crate::support::{all, commitments, key, options, tiny_files, value};
 use alloy_primitives::{B256, Bytes};
-use cambium_disk::{Fault, FaultyDisk};
+use cambium_disk::{Disk, Fault, FaultyDisk};
 use cambium_kv::{Blake3, Commitment, Hasher, KvError, KvOptions, StateError, Store, StoreLoader};
+use cambium_state::{Options, repair};
 use std::sync::Arc;
 
 fn put(store: &Store, number: u8) -> Result<(), KvError> {
@@ -104,6 +105,37 @@ fn a_store_is_a_directory_too() {
     drop(store);
     let store = Store::open(place.to_str().unwrap(), options()).unwrap();
     assert_eq!(store.newest().unwrap(), newest);
+}
+
+/// What the device can't read, and no other file has, is reported by a trial as by the repair itself.
+#[test]
+fn a_repair_reports_unreadable_entries_as_its_trial_did() {
+    for commitment in commitments() {
+        let options = KvOptions {
+            files: tiny_files(),
+            commitment,
+            merge_interval_commits: (commitment == Commitment::Layered).then_some(2),
+            ..options()
+        };
+        let disk = Arc::new(FaultyDisk::new(1));
+        let mut loader = StoreLoader::new(disk.clone(), options).unwrap();
+        for number in 0..=255 {
+            loader.put(key(number), value("loaded")).unwrap();
+        }
+        drop(loader.finish().unwrap());
+        let pages = disk.files().into_iter();
+        let pages: Vec<_> = pages.filter(|name| name.starts_with("segments/")).collect();
+        for name in pages {
+            let damaged = disk.duplicate();
+            let len = damaged.contents(&name).unwrap().len() as u64;
+            damaged.spoil(&name, len / 2, 1);
+            let damaged: Arc<dyn Disk> = Arc::new(damaged);
+            let planned = repair(&damaged, Options::default(), true, &mut |_| {}).unwrap();
+            let done = repair(&damaged, Options::default(), false, &mut |_| {}).unwrap();
+            assert!(!done.findings.is_empty(), "{name}");
+            assert_eq!(planned.findings, done.findings, "{name}");
+        }
+    }
 }
 
 /// A hash function of an application's own: the store does not know it by its name.

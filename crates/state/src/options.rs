@@ -3,6 +3,7 @@
 use cambium_snapshot::StateError;
 use cambium_store::{LogOptions, SegmentOptions, ValueOptions};
 use cambium_trie::Commitment;
+use std::time::Duration;
 
 /// Upper limit of [`FileSizes::segments_max`].
 const SEGMENTS_MAX: u32 = (1 << 23) - 1;
@@ -29,6 +30,9 @@ pub struct Options {
     /// files that it reads is kept after their removal. A reader that is further behind gets an error when it reads a
     /// removed file, and has to catch up.
     pub reader_lag: u64,
+    /// Longest time that a block waits for memory while only sealed blocks, which wait for their commit, take it: if none
+    /// of them is committed or dropped for as long, the block is refused with [`StateError::NoRoom`].
+    pub room_wait: Duration,
     /// Sizes of files. A database can be opened with other sizes than before.
     pub files: FileSizes,
     /// Commitment of a new database. An existing one stores the name of its own; if that is not one of this library's,
@@ -127,6 +131,7 @@ impl Default for Options {
             keep_blocks: None,
             index_bytes_max: None,
             reader_lag: 16,
+            room_wait: Duration::from_secs(10),
             files: FileSizes::default(),
             commitment: Commitment::Mpt,
             leaves: LeafKind::Accounts,

@@ -65,7 +65,7 @@ pub fn repair(
     let lock = held::lock(&*worked_on)?;
     let mut repair = Repair {
         disk: worked_on,
-        salvage,
+        salvage: salvage.clone(),
         options,
         progress,
         report: RepairReport {
@@ -83,11 +83,26 @@ pub fn repair(
     report.lost_blocks |= recovery.skipped_records > 0;
     report.missing = db.inner.missing_blocks();
     report.has_entries = db.inner.options.leaves == LeafKind::Entries;
+    report.lost_blocks |= report.missing.is_some();
+    let mut lost = lost_reads(&db);
+    if !is_trial && !(lost.is_empty() && salvage.unreadable().is_empty()) {
+        // As a trial names it: what the device can't read counts as damaged.
+        db.close()?;
+        let (db, _) = Db::open(salvage, options)?;
+        lost = lost_reads(&db);
+    }
+    report.findings.extend(lost);
+    Ok(report)
+}
+
+/// Finds what an opened database can't read in any way, although all of its files are repaired.
+fn lost_reads(db: &Db) -> Vec<RepairFinding> {
+    let mut findings = Vec::new();
     let root = db.view().and_then(|view| db.inner.layered_root_anew(&view));
     if let Err(error) = root
         && error.is_lost_record()
     {
-        report.findings.push(RepairFinding {
+        findings.push(RepairFinding {
             damage: format!(
                 "no block can be added: its root needs a record that is lost ({error})"
             ),
@@ -99,7 +114,7 @@ pub fn repair(
     let mut values = CheckReport::default();
     db.check_values(&mut values);
     let count = values.damage.len() as u64 + values.more_damage;
-    report.findings.extend(values.damage.first().map(|first| {
+    findings.extend(values.damage.first().map(|first| {
         let damage = match count - 1 {
             0 => first.clone(),
             more => format!("{first}; and {more} more values can't be read"),
@@ -111,8 +126,7 @@ pub fn repair(
             is_repaired: false,
         }
     }));
-    report.lost_blocks |= report.missing.is_some();
-    Ok(report)
+    findings
 }
 
 impl Repair<'_> {

@@ -31,8 +31,6 @@ const BEHIND_MAX: f64 = 0.1;
 /// Merges that the long values written since the newest one began may be behind. With one, blocks would
 /// wait for nearly every merge, and more merges find more values to move.
 const VALUE_MERGES_BEHIND_MAX: u64 = 4;
-/// Longest wait for the commit of any of the sealed blocks that fill the memory.
-const COMMIT_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a waiting thread looks at the merge's progress.
 const LOOK: Duration = Duration::from_micros(500);
 
@@ -43,7 +41,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`StateError::NoRoom`] if sealed blocks would take more than twice the memory of the layers, and none of them is
-    /// committed or dropped for [`COMMIT_MAX`].
+    /// committed or dropped for [`Options::room_wait`](crate::Options::room_wait).
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut stall = None;
@@ -93,7 +91,7 @@ impl Engine {
                     if sealed < least {
                         (least, waits_since) = (sealed, Instant::now());
                     }
-                    if waits_since.elapsed() > COMMIT_MAX {
+                    if waits_since.elapsed() > self.options.room_wait {
                         return Err(StateError::NoRoom {
                             bytes: sealed as u64,
                             bytes_max: self.merging.limit.get() as u64,

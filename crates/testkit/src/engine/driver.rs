@@ -310,6 +310,8 @@ pub(super) fn options(params: &EngineParams) -> Options {
         index_bytes_max: params.index_bytes_max,
         files: params.files,
         keep_blocks: params.keep_blocks,
+        // No other thread commits.
+        room_wait: Duration::from_millis(20),
         ..Options::default()
     })
 }
