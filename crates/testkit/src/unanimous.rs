@@ -17,7 +17,8 @@ use std::{
 };
 
 /// Executes blocks sequentially, then by all other executors, with the access list that came with
-/// the block and with the true one. Panics if an outcome or error differs.
+/// the block and with the true one. Panics if an outcome or error differs. Executors by lists take turns where
+/// a block has no list, since they all run it sequentially, and for blocks that use [`HEAVY_GAS`].
 #[derive(Clone, Debug, Default)]
 pub struct Unanimous {
     counts: Arc<Counts>,
@@ -32,10 +33,22 @@ struct Counts {
     by_lists: AtomicUsize,
     /// Number of executions by the optimistic executor.
     optimistic: AtomicUsize,
+    /// Number of choices among the executors by lists.
+    turns: AtomicUsize,
 }
 
 /// Numbers of threads, which executions take in turn.
 const THREADS: [usize; 4] = [1, 2, 16, 64];
+
+/// Gas used by a block which takes seconds for each executor.
+const HEAVY_GAS: u64 = 30_000_000;
+
+/// The executors that use access lists.
+const BY_LISTS: [ExecutorKind; 3] = [
+    ExecutorKind::Full,
+    ExecutorKind::Batched,
+    ExecutorKind::Parallel,
+];
 
 impl Unanimous {
     /// Executes each block by the optimistic executor with all numbers of threads: it is the one whose threads depend on
@@ -56,6 +69,12 @@ impl Unanimous {
     /// valid there.
     pub fn ahead(&self) -> usize {
         self.counts.ahead.load(Ordering::Relaxed)
+    }
+
+    /// One of the executors by lists, and the optimistic one.
+    fn in_turn(&self) -> [ExecutorKind; 2] {
+        let turn = self.counts.turns.fetch_add(1, Ordering::Relaxed);
+        [BY_LISTS[turn % BY_LISTS.len()], ExecutorKind::Optimistic]
     }
 
     fn next_threads(&self) -> usize {
@@ -212,12 +231,21 @@ impl Executor for Unanimous {
         db: DB,
         hooks: Hooks<'_, DB::Error>,
     ) -> Result<Outcome, ExecutionError<DB::Error>> {
-        let kinds = &ExecutorKind::ALL[1..];
+        let all = &ExecutorKind::ALL[1..];
         let outcome = Sequential.execute(input, &db, hooks);
         if !input.rules.is(SpecId::BYZANTIUM) {
             return outcome;
         }
-        self.compare(input, &db, &outcome, kinds);
+        let gas_used = outcome.as_ref().map_or(0, |outcome| outcome.gas_used);
+        let is_heavy = gas_used >= HEAVY_GAS && !self.is_thorough;
+        let some = self.in_turn();
+        match input.access_list {
+            Some(_) if !is_heavy => self.compare(input, &db, &outcome, all),
+            Some(_) => self.compare(input, &db, &outcome, &some),
+            None if !is_heavy => self.compare(input, &db, &outcome, &some),
+            // It follows with the true list.
+            None => {}
+        }
         let mut recorded = *input;
         recorded.rules.block_access_list = true;
         let with_list = Sequential.execute(&recorded, &db, Hooks::default());
@@ -230,6 +258,7 @@ impl Executor for Unanimous {
                 access_list: list,
                 ..recorded
             };
+            let kinds = if is_heavy { &some[..] } else { all };
             self.compare(&input, &db, &with_list, kinds);
         }
         outcome

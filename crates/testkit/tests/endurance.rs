@@ -41,6 +41,7 @@ const OPTIONS: Options = Options {
     unfinalized_blocks: 16,
     index_bytes_max: None,
     reader_lag: 16,
+    room_wait: Duration::from_secs(10),
     keep_blocks: None,
     files: FileSizes {
         segment_bytes_max: 64 << 10,

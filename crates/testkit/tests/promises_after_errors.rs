@@ -27,6 +27,7 @@ const OPTIONS: Options = Options {
     unfinalized_blocks: 3,
     index_bytes_max: None,
     reader_lag: 16,
+    room_wait: Duration::from_secs(10),
     keep_blocks: None,
     files: TINY_FILES,
 };
