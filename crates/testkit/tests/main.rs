@@ -30,6 +30,7 @@ mod loader;
 mod long_values;
 mod metrics;
 mod module_order;
+mod networks;
 mod promises;
 mod promises_after_errors;
 mod promises_blocks;
