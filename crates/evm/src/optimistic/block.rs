@@ -165,7 +165,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             block: self,
             leads: true,
         };
-        let parent = ParentReads::new(self.cache);
+        let parent = ParentReads::new(self.cache, self.team.reading(0));
         let mut worker = self.worker(&parent);
         {
             // Until this is unlocked transactions only run ahead.
@@ -273,21 +273,24 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     }
 
     /// Works on the block until it is over.
-    fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+    fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, thread: usize) {
         let _end = EndOnDrop {
             block: self,
             leads: false,
         };
-        let parent = ParentReads::new(self.cache);
+        let parent = ParentReads::new(self.cache, self.team.reading(thread));
         self.work(scope, &mut self.worker(&parent));
         self.finish_until(scope, |_| false);
     }
 
     /// Wakes or starts another thread.
     fn call<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        self.team.call(|| {
-            // If the system refuses a thread, those that there are do the work.
-            let _ = thread::Builder::new().spawn_scoped(scope, || self.help(scope));
+        self.team.call(|thread| {
+            let help = move || self.help(scope, thread);
+            if thread::Builder::new().spawn_scoped(scope, help).is_err() {
+                // The system refuses a thread: those that there are do the work, and this one does not count.
+                self.team.reading(thread).store(true, Ordering::Relaxed);
+            }
         });
     }
 
@@ -313,7 +316,9 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, worker: &mut Worker<'_, DB>) {
         loop {
             self.commit(scope, worker);
-            if let Some(job) = self.schedule.claim() {
+            if !self.team.is_crowded()
+                && let Some(job) = self.schedule.claim()
+            {
                 if self.schedule.has_job() {
                     self.call(scope);
                 }
@@ -333,7 +338,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
                 return;
             }
             self.team
-                .rest(|| self.schedule.has_job() || self.schedule.is_over());
+                .rest(|| self.schedule.has_job(), || self.schedule.is_over());
         }
     }
 
@@ -345,7 +350,9 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     ) {
         let is_over = || is_done(&self.finish) || self.is_over.load(Ordering::SeqCst);
         loop {
-            if let Some(job) = self.finish.claim() {
+            if !self.team.is_crowded()
+                && let Some(job) = self.finish.claim()
+            {
                 if self.finish.has_job() {
                     self.call(scope);
                 }
@@ -357,7 +364,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             if is_over() {
                 return;
             }
-            self.team.rest(|| self.finish.has_job() || is_over());
+            self.team.rest(|| self.finish.has_job(), is_over);
         }
     }
 

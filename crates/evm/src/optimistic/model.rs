@@ -44,6 +44,18 @@ impl ParentValues for Parent {
     }
 }
 
+/// Threads, and processors for them.
+#[derive(Clone, Copy)]
+struct Threads {
+    all: usize,
+    processors: usize,
+}
+
+const THREE: Threads = Threads {
+    all: 3,
+    processors: usize::MAX,
+};
+
 struct Model {
     transactions: Vec<Transaction>,
     versions: Versions,
@@ -53,7 +65,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(transactions: &[Transaction], threads: usize) -> Self {
+    fn new(transactions: &[Transaction], threads: Threads) -> Self {
         let after = transactions.iter().enumerate().map(|(index, transaction)| {
             let same = |other: &Transaction| other.writes == transaction.writes;
             // Some dependencies are known, right or wrong.
@@ -67,13 +79,13 @@ impl Model {
             versions: Versions::new(transactions.len() + 3),
             // As for one thread, so that groups are not of one.
             schedule: Schedule::new(after, vec![2], 1),
-            team: Team::new(threads),
+            team: Team::on(threads.processors, threads.all),
             committed: Mutex::new(Committed::default()),
         }
     }
 
     /// The reads and writes of a transaction, or the step that it has to wait for.
-    fn run(&self, index: usize) -> Result<(Reads, Writes), (usize, U256)> {
+    fn run(&self, thread: usize, index: usize) -> Result<(Reads, Writes), (usize, U256)> {
         let Transaction { reads, writes, .. } = self.transactions[index];
         let mut sum = U256::from(1);
         let mut seen: Vec<(U256, U256)> = Vec::new();
@@ -82,7 +94,13 @@ impl Model {
                 continue;
             }
             let value = match self.versions.slot(ACCOUNT, slot, index + 1) {
-                Found::Parent | Found::Unread => Parent.slot(ACCOUNT, slot).unwrap_or_default(),
+                Found::Parent | Found::Unread => {
+                    let reading = self.team.reading(thread);
+                    reading.store(true, Ordering::SeqCst);
+                    let value = Parent.slot(ACCOUNT, slot).unwrap_or_default();
+                    reading.store(false, Ordering::SeqCst);
+                    value
+                }
                 Found::Value(value) => value,
                 Found::WaitFor(step) => return Err((step - 1, slot)),
             };
@@ -122,10 +140,12 @@ impl Model {
         put.unwrap_or_else(|never| match never {})
     }
 
-    fn work(self: &Arc<Self>) {
+    fn work(self: &Arc<Self>, thread: usize) {
         loop {
-            self.commit();
-            if let Some(job) = self.schedule.claim() {
+            self.commit(thread);
+            if !self.team.is_crowded()
+                && let Some(job) = self.schedule.claim()
+            {
                 if self.schedule.has_job() {
                     self.call();
                 }
@@ -134,7 +154,7 @@ impl Model {
                         let members = group.members();
                         members
                             .filter(|index| self.schedule.is_running(*index))
-                            .for_each(|index| self.ahead(index));
+                            .for_each(|index| self.ahead(thread, index));
                     }
                     Job::Validate(range) => range.for_each(|index| self.validate(index)),
                 }
@@ -144,23 +164,23 @@ impl Model {
                 return;
             }
             self.team
-                .rest(|| self.schedule.has_job() || self.schedule.is_over());
+                .rest(|| self.schedule.has_job(), || self.schedule.is_over());
         }
     }
 
     fn call(self: &Arc<Self>) {
-        self.team.call(|| {
+        self.team.call(|thread| {
             let model = self.clone();
-            thread::spawn(move || model.work());
+            thread::spawn(move || model.work(thread));
         });
     }
 
-    fn ahead(&self, index: usize) {
+    fn ahead(&self, thread: usize, index: usize) {
         if self.transactions[index].in_order {
             self.schedule.hold(index);
             return;
         }
-        let (reads, writes) = match self.run(index) {
+        let (reads, writes) = match self.run(thread, index) {
             Ok(ran) => ran,
             Err((before, slot)) => {
                 let expect = || self.versions.expect(index + 1, ACCOUNT, slot);
@@ -208,13 +228,13 @@ impl Model {
         readers.map(|step| step - 1).collect()
     }
 
-    fn commit(self: &Arc<Self>) {
+    fn commit(self: &Arc<Self>, thread: usize) {
         while !self.schedule.is_over() {
             let Some(locked) = try_lock(&self.committed) else {
                 return;
             };
             while !self.schedule.is_over()
-                && let Some(has_more) = self.commit_next()
+                && let Some(has_more) = self.commit_next(thread)
             {
                 if has_more && self.schedule.has_job() {
                     self.call();
@@ -230,7 +250,7 @@ impl Model {
         }
     }
 
-    fn commit_next(&self) -> Option<bool> {
+    fn commit_next(&self, thread: usize) -> Option<bool> {
         let index = self.schedule.position();
         let take = self
             .schedule
@@ -242,7 +262,9 @@ impl Model {
                 if had_run {
                     self.versions.make_estimates(index + 1);
                 }
-                let (reads, writes) = self.run(index).expect("all before it are committed");
+                let (reads, writes) = self
+                    .run(thread, index)
+                    .expect("all before it are committed");
                 let put = self.put(index, writes);
                 let ran = match had_run {
                     true => Ran::InVain { gas: 0 },
@@ -282,14 +304,14 @@ fn expected(transactions: &[Transaction]) -> Vec<U256> {
 }
 
 /// Runs them in groups, and each alone.
-fn runs_in_order(transactions: &[Transaction], threads: usize) {
+fn runs_in_order(transactions: &[Transaction], threads: Threads) {
     all_run_in_order(transactions, threads);
     let mut long = transactions.to_vec();
     long.iter_mut().for_each(|it| it.gas_limit = u64::MAX);
     all_run_in_order(&long, threads);
 }
 
-fn all_run_in_order(transactions: &[Transaction], threads: usize) {
+fn all_run_in_order(transactions: &[Transaction], threads: Threads) {
     let expected = expected(transactions);
     let transactions = transactions.to_vec();
     let model = move || {
@@ -297,7 +319,7 @@ fn all_run_in_order(transactions: &[Transaction], threads: usize) {
         let held = lock(&model.committed);
         model.call();
         drop(held);
-        model.work();
+        model.work(0);
         assert!(model.schedule.is_over());
         assert_eq!(model.last(), expected);
     };
@@ -323,7 +345,7 @@ fn transaction(reads: [u64; 2], writes: u64) -> Transaction {
 
 #[test]
 fn a_chain_of_transactions_is_as_in_sequence() {
-    runs_in_order(&[transaction([0, 0], 0); 5], 3);
+    runs_in_order(&[transaction([0, 0], 0); 5], THREE);
 }
 
 #[test]
@@ -336,7 +358,7 @@ fn readers_that_write_elsewhere_are_as_in_sequence() {
         ([0, 2], 2),
     ];
     let some = some.map(|(reads, writes)| transaction(reads, writes));
-    runs_in_order(&some, 3);
+    runs_in_order(&some, THREE);
 }
 
 #[test]
@@ -351,13 +373,36 @@ fn transactions_that_only_run_in_order_hold_up_none() {
     .map(|(reads, writes)| transaction(reads, writes));
     some[1].in_order = true;
     some[4].in_order = true;
-    runs_in_order(&some, 3);
+    runs_in_order(&some, THREE);
+}
+
+#[test]
+fn threads_that_are_too_many_leave_the_work_to_others() {
+    let some = [
+        ([0, 0], 1),
+        ([1, 1], 2),
+        ([2, 0], 0),
+        ([1, 0], 1),
+        ([0, 2], 2),
+    ];
+    let mut some = some.map(|(reads, writes)| transaction(reads, writes));
+    for processors in [1, 2] {
+        runs_in_order(&some, Threads { all: 4, processors });
+    }
+    some[3].in_order = true;
+    runs_in_order(
+        &some,
+        Threads {
+            all: 3,
+            processors: 1,
+        },
+    );
 }
 
 #[test]
 fn a_stopped_schedule_ends_all_threads() {
     let model = || {
-        let model = Arc::new(Model::new(&[transaction([0, 0], 0); 4], 3));
+        let model = Arc::new(Model::new(&[transaction([0, 0], 0); 4], THREE));
         let stopped = Arc::new(AtomicBool::new(false));
         model.call();
         let other = {
@@ -368,7 +413,7 @@ fn a_stopped_schedule_ends_all_threads() {
                 model.team.call_all();
             })
         };
-        model.work();
+        model.work(0);
         other.join().unwrap();
         assert!(stopped.load(Ordering::SeqCst));
     };

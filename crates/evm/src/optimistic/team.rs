@@ -2,8 +2,12 @@
 //!
 //! A thread that takes a job and sees another one wakes or starts one more thread, which does the
 //! same. A thread without a job sleeps, and each event wakes at most one thread.
+//!
+//! A team may have more threads than there are processors, since threads wait for a disk. No more than the number of
+//! processors work otherwise: a thread that the system has put aside has begun a transaction that others need, and they
+//! run ahead of it in vain. So each thread says when it reads, and those that are too many sleep.
 
-use super::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
+use super::sync::{Apart, AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
 use std::{
     hint::spin_loop,
     time::{Duration, Instant},
@@ -17,12 +21,18 @@ const SPINS: usize = 64;
 
 /// Time until another thread may start beyond the number of processors. Such threads help where
 /// others wait for a disk, and then a block takes long.
+#[cfg(not(test))]
 const START_INTERVAL: Duration = Duration::from_millis(2);
+/// Models have no time.
+#[cfg(test)]
+const START_INTERVAL: Duration = Duration::ZERO;
 
 pub(super) struct Team {
     /// Number of threads.
     started: AtomicUsize,
-    threads_max: usize,
+    /// For each thread, whether it reads the parent's state.
+    reading: Box<[Apart<AtomicBool>]>,
+    processors: usize,
     begun: Instant,
     /// Number of threads that sleep, or are about to, and are not being woken.
     idle: AtomicUsize,
@@ -40,9 +50,15 @@ struct Sleepers {
 impl Team {
     /// A team of one thread, which grows to at most `threads_max`.
     pub(super) fn new(threads_max: usize) -> Self {
+        Self::on(processors(), threads_max)
+    }
+
+    /// As [`Self::new`], on this number of processors.
+    pub(super) fn on(processors: usize, threads_max: usize) -> Self {
         Self {
             started: AtomicUsize::new(1),
-            threads_max,
+            reading: (0..threads_max.max(1)).map(|_| Apart::default()).collect(),
+            processors,
             begun: Instant::now(),
             idle: AtomicUsize::new(0),
             sleepers: Mutex::default(),
@@ -50,27 +66,53 @@ impl Team {
         }
     }
 
-    /// Wakes a thread, or starts one. Called after a job has become available.
-    pub(super) fn call(&self, start: impl FnOnce()) {
+    /// What the thread of this number, from 0 on in the order in which they start, sets while it reads the parent's
+    /// state.
+    pub(super) fn reading(&self, thread: usize) -> &AtomicBool {
+        &self.reading[thread]
+    }
+
+    /// Wakes a thread, or starts one, to which its number is given, unless all processors have work. Called after a job
+    /// has become available, by a thread that looks for jobs again itself.
+    pub(super) fn call(&self, start: impl FnOnce(usize)) {
         // Pairs with the fence in `rest`: either this thread sees the idle one, or that one the job.
         fence(Ordering::SeqCst);
-        if self.idle.load(Ordering::SeqCst) > 0 && self.wake_one() {
+        if self.has_work_for(self.processors)
+            || self.idle.load(Ordering::SeqCst) > 0 && self.wake_one()
+        {
             return;
         }
         let started = self.started.load(Ordering::SeqCst);
-        if started >= self.threads_max || !self.may_start(started) {
+        if started >= self.reading.len() || !self.may_start(started) {
             return;
         }
         let taken =
             self.started
                 .compare_exchange(started, started + 1, Ordering::SeqCst, Ordering::SeqCst);
         if taken.is_ok() {
-            start();
+            start(started);
+        }
+    }
+
+    /// Whether more threads work than there are processors. Then the calling one takes no job.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.has_work_for(self.processors.saturating_add(1))
+    }
+
+    /// Whether at least this number of threads neither sleep nor read.
+    fn has_work_for(&self, processors: usize) -> bool {
+        let started = self.started.load(Ordering::SeqCst);
+        let awake = started.saturating_sub(self.idle.load(Ordering::SeqCst));
+        // Where there is a processor for each thread, nobody looks at what others write for each read.
+        awake >= processors && {
+            let reading = self.reading[..started].iter();
+            let reading = reading.filter(|it| it.load(Ordering::Relaxed)).count();
+            awake.saturating_sub(reading) >= processors
         }
     }
 
     fn may_start(&self, started: usize) -> bool {
-        let Some(beyond) = started.checked_sub(processors()) else {
+        let Some(beyond) = started.checked_sub(self.processors) else {
             return true;
         };
         let beyond = u32::try_from(beyond + 1).unwrap_or(u32::MAX);
@@ -101,10 +143,10 @@ impl Team {
         }
     }
 
-    /// Returns when there may be a job.
-    pub(super) fn rest(&self, has_job: impl Fn() -> bool) {
+    /// Returns when there may be a job for one more thread, or no more will come.
+    pub(super) fn rest(&self, has_job: impl Fn() -> bool, is_over: impl Fn() -> bool) {
         for _ in 0..SPINS {
-            if has_job() {
+            if is_over() || has_job() && !self.is_crowded() {
                 return;
             }
             spin_loop();
@@ -113,8 +155,9 @@ impl Team {
         sleepers.sleeping += 1;
         self.count(&sleepers);
         fence(Ordering::SeqCst);
-        // A job that comes after this look wakes a thread: it takes the lock for that.
-        if !has_job() {
+        // A job that comes after this look wakes a thread: it takes the lock for that. Of threads that are too many,
+        // those that come later here see that the others sleep.
+        if !is_over() && (!has_job() || self.has_work_for(self.processors)) {
             sleepers = match self.wake.wait(sleepers) {
                 Ok(sleepers) => sleepers,
                 Err(error) => error.into_inner(),
