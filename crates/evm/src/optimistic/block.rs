@@ -288,8 +288,8 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         self.team.call(|thread| {
             let help = move || self.help(scope, thread);
             if thread::Builder::new().spawn_scoped(scope, help).is_err() {
-                // The system refuses a thread: those that there are do the work, and this one does not count.
-                self.team.reading(thread).store(true, Ordering::Relaxed);
+                // Those that there are do the work.
+                self.team.refused(thread);
             }
         });
     }

@@ -96,10 +96,8 @@ impl Model {
             let value = match self.versions.slot(ACCOUNT, slot, index + 1) {
                 Found::Parent | Found::Unread => {
                     let reading = self.team.reading(thread);
-                    reading.store(true, Ordering::SeqCst);
-                    let value = Parent.slot(ACCOUNT, slot).unwrap_or_default();
-                    reading.store(false, Ordering::SeqCst);
-                    value
+                    let read = || Parent.slot(ACCOUNT, slot).unwrap_or_default();
+                    reading.read(read)
                 }
                 Found::Value(value) => value,
                 Found::WaitFor(step) => return Err((step - 1, slot)),

@@ -1,7 +1,7 @@
 //! The state that a step runs on: the parent's state with the writes of earlier steps.
 
 use super::{
-    sync::{AtomicBool, Ordering},
+    team::Reading,
     versions::{Found, ParentValues, Versions},
 };
 use crate::{StateRead, cache::BlockCache};
@@ -56,27 +56,19 @@ impl<E: DBErrorMarker> DBErrorMarker for BelowError<E> {}
 pub(super) struct ParentReads<'a, DB> {
     /// Has codes for all threads.
     cache: &'a BlockCache<'a, DB>,
-    /// Set while the thread reads.
-    reading: &'a AtomicBool,
+    reading: Reading<'a>,
     accounts: RefCell<AddressMap<Option<AccountInfo>>>,
     slots: RefCell<AddressMap<U256Map<U256>>>,
 }
 
 impl<'a, DB: StateRead + Sync> ParentReads<'a, DB> {
-    pub(super) fn new(cache: &'a BlockCache<'a, DB>, reading: &'a AtomicBool) -> Self {
+    pub(super) fn new(cache: &'a BlockCache<'a, DB>, reading: Reading<'a>) -> Self {
         Self {
             cache,
             reading,
             accounts: RefCell::default(),
             slots: RefCell::default(),
         }
-    }
-
-    fn read<T>(&self, read: impl FnOnce(&DB) -> Result<T, DB::Error>) -> Result<T, DB::Error> {
-        self.reading.store(true, Ordering::Relaxed);
-        let value = read(self.cache.db());
-        self.reading.store(false, Ordering::Relaxed);
-        value
     }
 }
 
@@ -87,7 +79,7 @@ impl<DB: StateRead + Sync> ParentValues for ParentReads<'_, DB> {
         match self.accounts.borrow_mut().entry(address) {
             Entry::Occupied(account) => Ok(account.get().clone()),
             Entry::Vacant(entry) => {
-                let account = self.read(|db| db.basic_ref(address))?;
+                let account = self.reading.read(|| self.cache.db().basic_ref(address))?;
                 Ok(entry.insert(account).clone())
             }
         }
@@ -103,7 +95,8 @@ impl<DB: StateRead + Sync> ParentValues for ParentReads<'_, DB> {
         {
             Entry::Occupied(value) => Ok(*value.get()),
             Entry::Vacant(entry) => {
-                let value = self.read(|db| db.storage_ref(address, slot))?;
+                let read = || self.cache.db().storage_ref(address, slot);
+                let value = self.reading.read(read)?;
                 Ok(*entry.insert(value))
             }
         }

@@ -5,9 +5,9 @@
 //!
 //! A team may have more threads than there are processors, since threads wait for a disk. No more than the number of
 //! processors work otherwise: a thread that the system has put aside has begun a transaction that others need, and they
-//! run ahead of it in vain. So each thread says when it reads, and those that are too many sleep.
+//! run ahead of it in vain. So each thread says since when it reads, and those that are too many sleep.
 
-use super::sync::{Apart, AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
+use super::sync::{Apart, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
 use std::{
     hint::spin_loop,
     time::{Duration, Instant},
@@ -27,11 +27,45 @@ const START_INTERVAL: Duration = Duration::from_millis(2);
 #[cfg(test)]
 const START_INTERVAL: Duration = Duration::ZERO;
 
+/// Time after which a read waits for a disk. In memory it takes a microsecond.
+#[cfg(not(test))]
+const READ_IN_MEMORY: Duration = Duration::from_micros(20);
+#[cfg(test)]
+const READ_IN_MEMORY: Duration = Duration::ZERO;
+
+/// What a thread reads of the parent's state.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    /// Nanoseconds from the block's begin to that of the read, and one more; 0 while the thread does not read.
+    since: &'a AtomicU64,
+    begun: Instant,
+    /// Whether the team may be larger than the number of processors: others look at it then.
+    is_seen: bool,
+}
+
+impl Reading<'_> {
+    /// Reads a value.
+    pub(super) fn read<T>(&self, read: impl FnOnce() -> T) -> T {
+        if !self.is_seen {
+            return read();
+        }
+        self.since.store(since(self.begun), Ordering::Relaxed);
+        let value = read();
+        self.since.store(0, Ordering::Relaxed);
+        value
+    }
+}
+
+/// Nanoseconds since `begun`, and one more.
+fn since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).map_or(u64::MAX, |taken| taken.saturating_add(1))
+}
+
 pub(super) struct Team {
     /// Number of threads.
     started: AtomicUsize,
-    /// For each thread, whether it reads the parent's state.
-    reading: Box<[Apart<AtomicBool>]>,
+    /// For each thread, since when it reads the parent's state: see [`Reading`].
+    reading: Box<[Apart<AtomicU64>]>,
     processors: usize,
     begun: Instant,
     /// Number of threads that sleep, or are about to, and are not being woken.
@@ -66,10 +100,19 @@ impl Team {
         }
     }
 
-    /// What the thread of this number, from 0 on in the order in which they start, sets while it reads the parent's
-    /// state.
-    pub(super) fn reading(&self, thread: usize) -> &AtomicBool {
-        &self.reading[thread]
+    /// What the thread of this number, from 0 on in the order in which they start, reads with.
+    pub(super) fn reading(&self, thread: usize) -> Reading<'_> {
+        Reading {
+            since: &self.reading[thread],
+            begun: self.begun,
+            is_seen: self.reading.len() > self.processors,
+        }
+    }
+
+    /// Counts a thread no more that the system has refused.
+    pub(super) fn refused(&self, thread: usize) {
+        // As if it had been reading for all the time.
+        self.reading[thread].store(1, Ordering::Relaxed);
     }
 
     /// Wakes a thread, or starts one, to which its number is given, unless all processors have work. Called after a job
@@ -99,15 +142,18 @@ impl Team {
         self.has_work_for(self.processors.saturating_add(1))
     }
 
-    /// Whether at least this number of threads neither sleep nor read.
+    /// Whether at least this number of threads neither sleep nor wait for a read.
     fn has_work_for(&self, processors: usize) -> bool {
         let started = self.started.load(Ordering::SeqCst);
         let awake = started.saturating_sub(self.idle.load(Ordering::SeqCst));
         // Where there is a processor for each thread, nobody looks at what others write for each read.
         awake >= processors && {
+            let now = since(self.begun);
+            let long = u64::try_from(READ_IN_MEMORY.as_nanos()).unwrap_or(u64::MAX);
+            let waits = |since: u64| since != 0 && now.saturating_sub(since) >= long;
             let reading = self.reading[..started].iter();
-            let reading = reading.filter(|it| it.load(Ordering::Relaxed)).count();
-            awake.saturating_sub(reading) >= processors
+            let waiting = reading.filter(|it| waits(it.load(Ordering::Relaxed)));
+            awake.saturating_sub(waiting.count()) >= processors
         }
     }
 
