@@ -92,7 +92,8 @@ impl Team {
         Self {
             started: AtomicUsize::new(1),
             reading: (0..threads_max.max(1)).map(|_| Apart::default()).collect(),
-            processors,
+            // With one alone, nobody would see that it waits for a disk.
+            processors: processors.max(2),
             begun: Instant::now(),
             idle: AtomicUsize::new(0),
             sleepers: Mutex::default(),
