@@ -243,8 +243,8 @@ impl Executor for Unanimous {
             Some(_) if !is_heavy => self.compare(input, &db, &outcome, all),
             Some(_) => self.compare(input, &db, &outcome, &some),
             None if !is_heavy => self.compare(input, &db, &outcome, &some),
-            // It follows with the true list.
-            None => {}
+            // Executors by lists follow with the true one.
+            None => self.compare(input, &db, &outcome, &some[1..]),
         }
         let mut recorded = *input;
         recorded.rules.block_access_list = true;

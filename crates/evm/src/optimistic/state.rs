@@ -134,7 +134,10 @@ impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Self::Error> {
         match self.versions.code(&hash) {
             Some(code) => Ok(code),
-            None => self.parent.cache.code(hash).map_err(BelowError::State),
+            None => {
+                let code = self.parent.reading.read(|| self.parent.cache.code(hash));
+                code.map_err(BelowError::State)
+            }
         }
     }
 
@@ -150,7 +153,8 @@ impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, Self::Error> {
-        let hash = self.parent.cache.db().block_hash_ref(number);
+        let read = || self.parent.cache.db().block_hash_ref(number);
+        let hash = self.parent.reading.read(read);
         hash.map_err(BelowError::State)
     }
 }
@@ -163,7 +167,8 @@ impl<DB: StateRead + Sync> StateRead for Below<'_, DB> {
         if self.versions.wiped(address, self.step).is_some() {
             return Ok(false);
         }
-        let has_storage = self.parent.cache.db().has_storage(address);
+        let read = || self.parent.cache.db().has_storage(address);
+        let has_storage = self.parent.reading.read(read);
         has_storage.map_err(BelowError::State)
     }
 }

@@ -4,8 +4,9 @@
 //! same. A thread without a job sleeps, and each event wakes at most one thread.
 //!
 //! A team may have more threads than there are processors, since threads wait for a disk. No more than the number of
-//! processors work otherwise: a thread that the system has put aside has begun a transaction that others need, and they
-//! run ahead of it in vain. So each thread says since when it reads, and those that are too many sleep.
+//! processors, and two, work otherwise: a thread that the system has put aside has begun a transaction that others need,
+//! and they run ahead of it in vain. So each thread says since when it reads, and those that are too many sleep until
+//! another thread takes a job and sees that others wait.
 
 use super::sync::{Apart, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
 use std::{

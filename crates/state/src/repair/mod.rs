@@ -85,11 +85,14 @@ pub fn repair(
     report.has_entries = db.inner.options.leaves == LeafKind::Entries;
     report.lost_blocks |= report.missing.is_some();
     let mut lost = lost_reads(&db);
-    if !is_trial && !(lost.is_empty() && salvage.unreadable().is_empty()) {
-        // As a trial names it: what the device can't read counts as damaged.
-        db.close()?;
-        let (db, _) = Db::open(salvage, options)?;
-        lost = lost_reads(&db);
+    let has_lost = !lost.is_empty() || !salvage.unreadable().is_empty();
+    if has_lost && !is_trial {
+        // As a trial names it: what the device can't read counts as damaged. The database is repaired, so where this
+        // is not possible, as the device names it.
+        let _ = db.close();
+        if let Ok((db, _)) = Db::open(salvage, options) {
+            lost = lost_reads(&db);
+        }
     }
     report.findings.extend(lost);
     Ok(report)
