@@ -40,7 +40,7 @@ struct Counts {
 /// Numbers of threads, which executions take in turn.
 const THREADS: [usize; 4] = [1, 2, 16, 64];
 
-/// Gas used by a block which takes seconds for each executor.
+/// Gas used from which on a block takes each executor up to seconds.
 const HEAVY_GAS: u64 = 30_000_000;
 
 /// The executors that use access lists.
@@ -239,13 +239,17 @@ impl Executor for Unanimous {
         let gas_used = outcome.as_ref().map_or(0, |outcome| outcome.gas_used);
         let is_heavy = gas_used >= HEAVY_GAS && !self.is_thorough;
         let some = self.in_turn();
-        match input.access_list {
-            Some(_) if !is_heavy => self.compare(input, &db, &outcome, all),
-            Some(_) => self.compare(input, &db, &outcome, &some),
-            None if !is_heavy => self.compare(input, &db, &outcome, &some),
-            // Executors by lists follow with the true one.
-            None => self.compare(input, &db, &outcome, &some[1..]),
-        }
+        let kinds = if is_heavy { &some[..] } else { all };
+        let without_list = match is_heavy {
+            // The one by lists follows with the true list.
+            true => &some[1..],
+            false => &some,
+        };
+        let first = match input.access_list {
+            Some(_) => kinds,
+            None => without_list,
+        };
+        self.compare(input, &db, &outcome, first);
         let mut recorded = *input;
         recorded.rules.block_access_list = true;
         let with_list = Sequential.execute(&recorded, &db, Hooks::default());
@@ -258,7 +262,6 @@ impl Executor for Unanimous {
                 access_list: list,
                 ..recorded
             };
-            let kinds = if is_heavy { &some[..] } else { all };
             self.compare(&input, &db, &with_list, kinds);
         }
         outcome

@@ -44,7 +44,7 @@ impl ParentValues for Parent {
     }
 }
 
-/// Threads, and processors for them.
+/// Number of a team's threads, and of the processors that it takes the machine to have.
 #[derive(Clone, Copy)]
 struct Threads {
     all: usize,
@@ -341,6 +341,17 @@ fn transaction(reads: [u64; 2], writes: u64) -> Transaction {
     }
 }
 
+fn readers_that_write_elsewhere() -> [Transaction; 5] {
+    [
+        ([0, 0], 1),
+        ([1, 1], 2),
+        ([2, 0], 0),
+        ([1, 0], 1),
+        ([0, 2], 2),
+    ]
+    .map(|(reads, writes)| transaction(reads, writes))
+}
+
 #[test]
 fn a_chain_of_transactions_is_as_in_sequence() {
     runs_in_order(&[transaction([0, 0], 0); 5], THREE);
@@ -348,15 +359,7 @@ fn a_chain_of_transactions_is_as_in_sequence() {
 
 #[test]
 fn readers_that_write_elsewhere_are_as_in_sequence() {
-    let some = [
-        ([0, 0], 1),
-        ([1, 1], 2),
-        ([2, 0], 0),
-        ([1, 0], 1),
-        ([0, 2], 2),
-    ];
-    let some = some.map(|(reads, writes)| transaction(reads, writes));
-    runs_in_order(&some, THREE);
+    runs_in_order(&readers_that_write_elsewhere(), THREE);
 }
 
 #[test]
@@ -376,14 +379,7 @@ fn transactions_that_only_run_in_order_hold_up_none() {
 
 #[test]
 fn threads_that_are_too_many_leave_the_work_to_others() {
-    let some = [
-        ([0, 0], 1),
-        ([1, 1], 2),
-        ([2, 0], 0),
-        ([1, 0], 1),
-        ([0, 2], 2),
-    ];
-    let mut some = some.map(|(reads, writes)| transaction(reads, writes));
+    let mut some = readers_that_write_elsewhere();
     let on_two = |all| Threads { all, processors: 2 };
     runs_in_order(&some, on_two(3));
     runs_in_order(&some, on_two(4));

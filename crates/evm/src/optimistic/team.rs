@@ -45,7 +45,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads a value.
+    /// Calls `read`. Until it returns, the other threads can see since when.
     pub(super) fn read<T>(&self, read: impl FnOnce() -> T) -> T {
         if !self.is_seen {
             return read();
