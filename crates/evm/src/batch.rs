@@ -59,10 +59,15 @@ pub fn execute_batch<DB: StateRead + Sync>(
     let work = Work::new(&values, threads.get(), None);
     let (sender, done) = mpsc::channel();
     let is_wanted = thread::scope(|scope| {
+        let work = &work;
+        // The only sender: this thread stops receiving when nobody works any more.
+        let lead = move || work.lead(&sender, || work.work(0, &sender));
         if values.len() > 0 {
-            work.start(scope, 0, &sender);
+            // If the system refuses the thread, no block has an outcome.
+            let _ = thread::Builder::new().spawn_scoped(scope, lead);
+        } else {
+            drop(lead);
         }
-        drop(sender);
         let (mut waiting, mut expected) = (BTreeMap::new(), 0);
         for (index, outcome, elapsed) in done {
             waiting.insert(index, (outcome, elapsed));

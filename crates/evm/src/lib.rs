@@ -7,6 +7,7 @@
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+mod helpers;
 mod rules;
 mod read;
 mod account;

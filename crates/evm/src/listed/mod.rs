@@ -36,7 +36,6 @@ use revm::primitives::hardfork::SpecId;
 use std::{
     num::NonZeroUsize,
     sync::{Arc, mpsc},
-    thread,
 };
 
 pub use reads::ListReads;
@@ -102,8 +101,7 @@ impl Listed {
             return None;
         }
         let (sender, done) = mpsc::channel();
-        thread::scope(|scope| {
-            work.start_others(scope, 0, &sender);
+        work.lead(&sender, || {
             if self.reads == ListReads::Changes {
                 work.read_changed();
             }

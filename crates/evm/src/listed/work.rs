@@ -18,11 +18,13 @@ use crate::{
     ExecutionError, Outcome, StateRead,
     access_list::{self, ListedKey},
     executor::Timed,
+    helpers::HELPERS,
     overlay::{Overlay, OverlayMode},
     step::StepRunner,
 };
 use alloy_consensus::Transaction as _;
 use alloy_primitives::map::HashSet;
+use cambium_crew::Helpers;
 use std::{
     cmp::Reverse,
     ops::Range,
@@ -31,7 +33,6 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::Sender,
     },
-    thread::{self, Scope},
     time::{Duration, Instant},
 };
 
@@ -336,34 +337,14 @@ impl<'a, 'b, DB: StateRead + Sync> Work<'a, 'b, DB> {
         self.results(block)?.claimed(self.values.given(block))
     }
 
-    /// Starts thread `number`, unless there is nothing to do for it. Each thread starts two more.
-    pub(crate) fn start<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        number: usize,
-        done: &Sender<BlockDone>,
-    ) {
-        let has_job = |queue: &Vec<Job>| self.next.load(Ordering::Relaxed) < queue.len();
-        if number >= self.threads || !self.queue.get().is_none_or(has_job) {
-            return;
-        }
-        let done = done.clone();
-        // If the system refuses a thread, those that there are do the work.
-        let _ = thread::Builder::new().spawn_scoped(scope, move || {
-            self.start_others(scope, number, &done);
-            self.work(number, &done);
-        });
-    }
-
-    /// Starts the threads that thread `number` starts.
-    pub(crate) fn start_others<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        number: usize,
-        done: &Sender<BlockDone>,
-    ) {
-        self.start(scope, 2 * number + 1, done);
-        self.start(scope, 2 * number + 2, done);
+    /// Runs `own` as thread 0 while all others do the work.
+    pub(crate) fn lead<T>(&self, done: &Sender<BlockDone>, own: impl FnOnce() -> T) -> T {
+        let next = AtomicUsize::new(1);
+        let work = |_: &Helpers<'_>| self.work(next.fetch_add(1, Ordering::Relaxed), done);
+        HELPERS.lead(&work, |helpers| {
+            helpers.call(self.threads.saturating_sub(1));
+            own()
+        })
     }
 
     /// Does the work of thread `number` until none is left.

@@ -5,7 +5,7 @@ use super::{
     run::{BeneficiaryWrite, Committed, Run, remove_balances, sender},
     schedule::{Job, Ran, Schedule, Take},
     state::{Below, BelowError, ParentReads, Position},
-    sync::{AtomicBool, Mutex, Ordering, lock, try_lock},
+    sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock, try_lock},
     team::Team,
     versions::{ParentValues, Put, Verdict, Versions},
 };
@@ -13,6 +13,7 @@ use crate::{
     BlockInput, ExecutionCounts, ExecutionError, Outcome, StateRead,
     cache::BlockCache,
     effects::{AccountWrite, Reads, Writes},
+    helpers::HELPERS,
     overlay::{Overlay, OverlayMode},
     results::{BlockResults, check_senders},
     step::StepRunner,
@@ -20,14 +21,11 @@ use crate::{
 };
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, map::HashMap};
+use cambium_crew::Helpers;
 use revm::DatabaseRef;
-use std::{
-    cell::Cell,
-    num::NonZeroUsize,
-    thread::{self, Scope},
-};
+use std::{cell::Cell, num::NonZeroUsize, thread};
 
-/// Gas limits in sum for which one more thread is started, at most. Starting a thread takes as long
+/// Gas limits in sum for which one more thread is called, at most. Waking a thread takes as long
 /// as a few short transactions.
 const THREAD_GAS: u64 = 500_000;
 
@@ -71,7 +69,10 @@ pub(super) fn execute<DB: StateRead + Sync>(
         finish: Finish::new(input, &versions, &schedule),
         is_over: AtomicBool::new(false),
     };
-    let (outcome, counted) = thread::scope(|scope| block.lead(scope))?;
+    let next = AtomicUsize::new(1);
+    // Threads are called one by one, in the order of their numbers.
+    let help = |helpers: &Helpers<'_>| block.help(helpers, next.fetch_add(1, Ordering::Relaxed));
+    let (outcome, counted) = HELPERS.lead(&help, |helpers| block.lead(helpers))?;
     if let Some(counts) = counts {
         *counts += counted;
     }
@@ -157,10 +158,7 @@ const fn step_of(index: usize) -> usize {
 
 impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     /// Executes the whole block, together with the threads that [`Self::help`].
-    fn lead<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-    ) -> Result<(Outcome, ExecutionCounts), BlockError<DB>> {
+    fn lead(&self, helpers: &Helpers<'_>) -> Result<(Outcome, ExecutionCounts), BlockError<DB>> {
         let _end = EndOnDrop {
             block: self,
             leads: true,
@@ -170,10 +168,10 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         {
             // Until this is unlocked transactions only run ahead.
             let mut committed = lock(&self.committed);
-            self.call(scope);
+            self.call(helpers);
             *committed = Ok(self.before(&mut worker)?);
         }
-        self.work(scope, &mut worker);
+        self.work(helpers, &mut worker);
         let committed = std::mem::replace(&mut *lock(&self.committed), Ok(Committed::default()));
         let mut committed = committed?;
         let counts = committed.counts;
@@ -186,15 +184,15 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             },
         };
         self.finish.open_first(given);
-        self.call(scope);
-        self.finish_until(scope, Finish::is_first_done);
+        self.call(helpers);
+        self.finish_until(helpers, Finish::is_first_done);
         let receipts = self.finish.take_receipts();
         self.finish.open_second();
-        self.call(scope);
+        self.call(helpers);
         let mut results = BlockResults::of_receipts(self.input, receipts, committed.limits);
         let deposits = results.deposits()?;
         let contracts = contracts?;
-        self.finish_until(scope, Finish::is_second_done);
+        self.finish_until(helpers, Finish::is_second_done);
         let (changes, access_list) = self.finish.take_changes();
         if let Some(list) = access_list {
             results.set_access_list(list);
@@ -273,21 +271,20 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     }
 
     /// Works on the block until it is over.
-    fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, thread: usize) {
+    fn help(&self, helpers: &Helpers<'_>, thread: usize) {
         let _end = EndOnDrop {
             block: self,
             leads: false,
         };
         let parent = ParentReads::new(self.cache, self.team.reading(thread));
-        self.work(scope, &mut self.worker(&parent));
-        self.finish_until(scope, |_| false);
+        self.work(helpers, &mut self.worker(&parent));
+        self.finish_until(helpers, |_| false);
     }
 
     /// Wakes or starts another thread.
-    fn call<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+    fn call(&self, helpers: &Helpers<'_>) {
         self.team.call(|thread| {
-            let help = move || self.help(scope, thread);
-            if thread::Builder::new().spawn_scoped(scope, help).is_err() {
+            if helpers.call(1) == 0 {
                 // Those that there are do the work.
                 self.team.refused(thread);
             }
@@ -313,14 +310,14 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     }
 
     /// Runs and commits transactions until all are committed.
-    fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, worker: &mut Worker<'_, DB>) {
+    fn work(&self, helpers: &Helpers<'_>, worker: &mut Worker<'_, DB>) {
         loop {
-            self.commit(scope, worker);
+            self.commit(helpers, worker);
             if !self.team.is_crowded()
                 && let Some(job) = self.schedule.claim()
             {
                 if self.schedule.has_job() {
-                    self.call(scope);
+                    self.call(helpers);
                 }
                 match job {
                     Job::Run(group) => {
@@ -343,18 +340,14 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     }
 
     /// Does jobs after the transactions until `is_done`, or the block is over.
-    fn finish_until<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        is_done: impl Fn(&Finish<'a>) -> bool,
-    ) {
+    fn finish_until(&self, helpers: &Helpers<'_>, is_done: impl Fn(&Finish<'a>) -> bool) {
         let is_over = || is_done(&self.finish) || self.is_over.load(Ordering::SeqCst);
         loop {
             if !self.team.is_crowded()
                 && let Some(job) = self.finish.claim()
             {
                 if self.finish.has_job() {
-                    self.call(scope);
+                    self.call(helpers);
                 }
                 if self.finish.run(job) {
                     self.team.call_all();
@@ -463,7 +456,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     }
 
     /// Commits transactions until one is still running, unless another thread does.
-    fn commit<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, worker: &mut Worker<'_, DB>) {
+    fn commit(&self, helpers: &Helpers<'_>, worker: &mut Worker<'_, DB>) {
         while !self.schedule.is_over() {
             let Some(mut locked) = try_lock(&self.committed) else {
                 return;
@@ -475,7 +468,7 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
                     Ok(None) => break,
                     Ok(Some(has_more)) => {
                         if has_more && self.schedule.has_job() {
-                            self.call(scope);
+                            self.call(helpers);
                         }
                     }
                     Err(error) => {

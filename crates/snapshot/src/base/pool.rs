@@ -1,10 +1,14 @@
-//! The engine's own thread pools: one for state roots and other work that blocks wait for, one for
-//! reads, and one at low priority for merges. Another thread drops large values.
+//! The engine's own threads: crews for what blocks wait for, one for state roots and one for
+//! reads, and pools of rayon's for the rest: one for sorting and checks, one at low priority for merges. Another thread
+//! drops large values.
 //!
 //! The engine holds its locks while it waits for parallel work. In a pool shared with the embedding
 //! program, a waiting thread could steal the program's jobs, which may take the same locks.
 
+use super::error::StateError;
+use cambium_crew::{Crew, Parts};
 use cambium_trie::{HashJob, Spread};
+use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::{
     cell::Cell,
@@ -15,7 +19,7 @@ use std::{
     thread,
 };
 
-/// Threads for state roots and other work that blocks wait for: as many as processors.
+/// Threads for sorting and for checks: as many as processors.
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     let named = |index| format!("cambium-state-{index}");
     let pool = ThreadPoolBuilder::new().thread_name(named).build();
@@ -40,14 +44,64 @@ static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
 /// processor. At a higher value, merges become so slow that sealing waits for them.
 const NICENESS: i32 = 5;
 
-/// Threads for reads: two for each processor, so that some decode while others wait for the disk.
-static READERS: LazyLock<ThreadPool> = LazyLock::new(|| {
-    let pool = ThreadPoolBuilder::new()
-        .num_threads(2 * POOL.current_num_threads())
-        .thread_name(|index| format!("cambium-read-{index}"));
-    pool.build()
-        .expect("the system gives threads to the engine's pool")
+/// Helpers for state roots, one fewer than processors, and for reads, one fewer than twice as many.
+static CREWS: LazyLock<[Crew; 2]> = LazyLock::new(|| {
+    [
+        Crew::new("state", Workers::Computing.threads() - 1),
+        Crew::new("read", Workers::Reading.threads() - 1),
+    ]
 });
+
+/// Threads that share work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// As many as processors.
+    Computing,
+    /// Twice as many, since they may wait for the disk.
+    Reading,
+}
+
+impl Workers {
+    /// Number of threads, the one that shares its work included.
+    pub fn threads(self) -> usize {
+        match self {
+            Self::Computing => threads(),
+            Self::Reading => 2 * threads(),
+        }
+    }
+}
+
+/// Runs `task` on each of `parts`, this thread among those that take them, and on this thread alone if there is
+/// only one. Within [`in_background`], and in the pool for merges, it runs in that pool. Returns the results in
+/// the order of the parts, or one of the errors.
+pub fn on_threads<P: Send, T: Send>(
+    workers: Workers,
+    parts: Vec<P>,
+    task: impl Fn(P) -> Result<T, StateError> + Send + Sync,
+) -> Result<Vec<T>, StateError> {
+    if parts.len() <= 1 || !IN_BACKGROUND.get() && workers.threads() == 1 {
+        return parts.into_iter().map(task).collect();
+    }
+    if IN_BACKGROUND.get() {
+        let run = || {
+            let parts = parts.into_par_iter().with_max_len(1);
+            parts.map(task).collect()
+        };
+        return install_on(&BACKGROUND, run);
+    }
+    let helpers = parts.len().min(workers.threads()) - 1;
+    let parts = Parts::new(parts);
+    let error = Mutex::new(None);
+    CREWS[workers as usize].share(helpers, &|| {
+        if let Err(failed) = parts.work(&task) {
+            *error.lock() = Some(failed);
+        }
+    });
+    match error.into_inner() {
+        None => Ok(parts.into_results().collect()),
+        Some(error) => Err(error),
+    }
+}
 
 thread_local! {
     /// Whether the thread leaves parallel work to the pool for merges, whichever pool it asks for.
@@ -83,13 +137,11 @@ pub fn lower_priority() {
 /// Runs `work` in the engine's pool: rayon jobs that it spawns run there. Within [`in_background`], and in
 /// the pool for merges, it runs in that pool.
 pub fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    install_on(unless_in_background(&POOL), work)
-}
-
-/// Runs `work` in the pool for reads: rayon jobs that it spawns run there. Within [`in_background`], and in
-/// the pool for merges, it runs in that pool.
-pub fn install_readers<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    install_on(unless_in_background(&READERS), work)
+    let pool = match IN_BACKGROUND.get() {
+        true => &BACKGROUND,
+        false => &POOL,
+    };
+    install_on(pool, work)
 }
 
 /// Runs `work` on this thread, with all parallel work in the pool for merges: blocks that need the
@@ -103,13 +155,6 @@ pub fn in_background<T>(work: impl FnOnce() -> T) -> T {
     }
     let _reset = Reset(IN_BACKGROUND.replace(true));
     work()
-}
-
-fn unless_in_background(pool: &'static LazyLock<ThreadPool>) -> &'static ThreadPool {
-    match IN_BACKGROUND.get() {
-        true => &BACKGROUND,
-        false => pool,
-    }
 }
 
 /// Runs `work` in the pool for merges, at low priority: rayon jobs that it spawns run there.
@@ -132,12 +177,12 @@ fn install_on<T: Send>(pool: &ThreadPool, work: impl FnOnce() -> T + Send) -> T 
     })
 }
 
-/// Number of threads in the engine's pool.
+/// Number of threads for what blocks wait for: that of processors, or what `RAYON_NUM_THREADS` says.
 pub fn threads() -> usize {
     POOL.current_num_threads()
 }
 
-/// The engine's pool as a [`Spread`], for hashing one large trie in parallel.
+/// The crew for state roots as a [`Spread`], for hashing one large trie in parallel.
 pub struct Threads;
 
 impl Spread for Threads {
@@ -146,6 +191,11 @@ impl Spread for Threads {
     }
 
     fn run(&self, jobs: &mut [HashJob<'_>]) {
-        install(|| jobs.par_iter_mut().for_each(HashJob::run));
+        let jobs = jobs.iter_mut().collect();
+        let run = |job: &mut HashJob<'_>| {
+            job.run();
+            Ok(())
+        };
+        on_threads(Workers::Computing, jobs, run).expect("hashing does not fail");
     }
 }

@@ -1,7 +1,6 @@
 //! Division of work on the tries over threads, at the boundaries of shards. The number of portions follows the leaves.
 
-use cambium_snapshot::{DirtyShard, StateError, pool};
-use rayon::prelude::*;
+use cambium_snapshot::{DirtyShard, pool::Workers};
 
 /// Portions for each thread, if there is enough work: a thread that is late leaves its second portion
 /// to others. With more, 16 threads hash smaller batches, in more processor time.
@@ -9,34 +8,19 @@ const PORTIONS_PER_THREAD: usize = 2;
 /// Fewest leaves of a portion that is changed and hashed. They take 0.5 ms (AVX2): many times what it takes to
 /// wake a thread.
 pub(crate) const PORTION_LEAVES_MIN: usize = 128;
-/// Threads that share work.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Workers {
-    /// As many as processors.
-    Computing,
-    /// Twice as many, since they may wait for the disk.
-    Reading,
-}
-
-impl Workers {
-    /// Number of portions for `items` items that have `leaves` leaves together, each of at least `leaves_min`.
-    pub(crate) fn count(
-        self,
-        items: usize,
-        leaves: impl FnOnce() -> usize,
-        leaves_min: usize,
-    ) -> usize {
-        let most = PORTIONS_PER_THREAD * pool::threads();
-        let most = match self {
-            Self::Computing => most,
-            Self::Reading => 2 * most,
-        };
-        let leaves = match items {
-            items if items >= most * leaves_min => items,
-            _ => leaves(),
-        };
-        (leaves / leaves_min).clamp(1, most)
-    }
+/// Number of portions for `items` items that have `leaves` leaves together, each of at least `leaves_min`.
+pub(crate) fn count(
+    workers: Workers,
+    items: usize,
+    leaves: impl FnOnce() -> usize,
+    leaves_min: usize,
+) -> usize {
+    let most = PORTIONS_PER_THREAD * workers.threads();
+    let leaves = match items {
+        items if items >= most * leaves_min => items,
+        _ => leaves(),
+    };
+    (leaves / leaves_min).clamp(1, most)
 }
 
 /// Adjacent shards, and the part of sorted items that belongs to them.
@@ -72,26 +56,6 @@ pub(crate) fn divide<'s, 'i, T>(
         (shards, passed, rest) = (others, last + 1, later);
     }
     portions
-}
-
-/// Runs `task` on each of `parts`, on this thread if there is only one. Returns the results in the
-/// order of the parts, or one of the errors.
-pub(crate) fn on_threads<P: Send, T: Send>(
-    workers: Workers,
-    parts: Vec<P>,
-    task: impl Fn(P) -> Result<T, StateError> + Send + Sync,
-) -> Result<Vec<T>, StateError> {
-    if parts.len() <= 1 {
-        return parts.into_iter().map(task).collect();
-    }
-    let run = || {
-        let parts = parts.into_par_iter().with_max_len(1);
-        parts.map(task).collect()
-    };
-    match workers {
-        Workers::Computing => pool::install(run),
-        Workers::Reading => pool::install_readers(run),
-    }
 }
 
 #[cfg(test)]

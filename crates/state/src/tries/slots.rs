@@ -1,15 +1,13 @@
 //! Many slots of one account, read or changed by all threads: its storage trie is divided at the
 //! children of its root.
 
-use crate::tries::{
-    base::Base,
-    portions::{PORTION_LEAVES_MIN, Workers, on_threads},
-    resolve::Resolver,
-};
+use crate::tries::{base::Base, portions::PORTION_LEAVES_MIN, resolve::Resolver};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use cambium_snapshot::{
     CHUNK_KEYS, Counters, HeldParts, IndexLookup, Key, PrefetchedPages, ReadCause, Snapshot,
-    StateError, hash_tries, shard_of, update_error,
+    StateError, hash_tries,
+    pool::{Workers, on_threads},
+    shard_of, update_error,
 };
 use cambium_trie::{Lookup, PartialTrie, SlotsJob, SpreadSlots, UpdateError};
 use std::time::Instant;

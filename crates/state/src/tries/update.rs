@@ -3,7 +3,7 @@
 use super::shards::TrieShards;
 use crate::tries::{
     base::Base,
-    portions::{self, PORTION_LEAVES_MIN, Portion, Workers, on_threads},
+    portions::{self, PORTION_LEAVES_MIN, Portion},
     resolve::Resolver,
     slots::{DIVIDED_SLOTS_MIN, PagesAre, SlotThreads, pages_ahead, read_divided},
 };
@@ -11,7 +11,9 @@ use alloy_primitives::B256;
 use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
 use cambium_snapshot::{
     CHUNK_KEYS, Counters, DirtyShard, Key, PORTION_FOUND_KEYS_MIN, PORTION_KEYS_MIN, PlacedPage,
-    ReadCause, StateError, hash_tries, hash_tries_on, pool, shard_of, shard_prefix, update_error,
+    ReadCause, StateError, hash_tries, hash_tries_on,
+    pool::{self, Workers, on_threads},
+    shard_of, shard_prefix, update_error,
 };
 use cambium_trie::{
     Alone, EntryProof, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve,
@@ -42,8 +44,12 @@ impl TrieShards {
         pages: PagesAre,
         counters: &Counters,
     ) -> Result<B256, StateError> {
-        let count =
-            Workers::Computing.count(changes.len(), || leaves_of(changes), PORTION_LEAVES_MIN);
+        let count = portions::count(
+            Workers::Computing,
+            changes.len(),
+            || leaves_of(changes),
+            PORTION_LEAVES_MIN,
+        );
         let share = changes.len().div_ceil(count);
         let portions = portions::divide(&mut self.shards, changes, count, |change| {
             change.path[0].into()
@@ -97,7 +103,7 @@ impl TrieShards {
     ) -> Result<Vec<K::Value>, StateError> {
         let shard = |key: &K| shard_of(&key.path());
         let keys_min = self.portion_keys_min(keys);
-        let count = Workers::Reading.count(keys.len(), || keys.len(), keys_min);
+        let count = portions::count(Workers::Reading, keys.len(), || keys.len(), keys_min);
         let portions = portions::divide(&mut self.shards, keys, count, shard);
         let values = on_threads(Workers::Reading, portions, |portion| {
             let Portion {
@@ -238,7 +244,12 @@ impl TrieShards {
         ) -> Result<Option<T>, StateError>
         + Sync,
     ) -> Result<Option<Vec<T>>, StateError> {
-        let count = Workers::Computing.count(keys.len(), || keys.len(), PORTION_KEYS_MIN);
+        let count = portions::count(
+            Workers::Computing,
+            keys.len(),
+            || keys.len(),
+            PORTION_KEYS_MIN,
+        );
         let portions = portions::divide(&mut self.shards, keys, count, &shard);
         let parts = on_threads(Workers::Computing, portions, |portion| {
             let Portion {

@@ -7,8 +7,10 @@
 use crate::view::{read::LayeredKey, state::View};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, EntryValue};
-use cambium_snapshot::{CHUNK_KEYS, EntryKey, PORTION_KEYS_MIN, StateError, pool};
-use rayon::prelude::*;
+use cambium_snapshot::{
+    CHUNK_KEYS, EntryKey, PORTION_KEYS_MIN, StateError,
+    pool::{self, Workers},
+};
 
 /// Whether a batch read uses the value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +79,7 @@ impl View {
         // Small chunks if there are few keys, so that every thread has work.
         let size = keys.len().div_ceil(2 * pool::threads());
         let size = size.clamp(PORTION_KEYS_MIN, CHUNK_KEYS);
-        let chunks: Vec<_> =
-            pool::install(|| keys.par_chunks(size).map(chunk).collect::<Result<_, _>>())?;
+        let chunks = pool::on_threads(Workers::Computing, keys.chunks(size).collect(), chunk)?;
         Ok(chunks.into_iter().flatten().collect())
     }
 

@@ -1,0 +1,259 @@
+//! Threads that help others with work of many parts, and sleep at once where there is none.
+//!
+//! The thread that has the work takes parts of it as well, and waits at its end for the parts that helpers have
+//! begun. While it waits, and while a helper is at a part, it takes nothing else: no thread recurses into foreign work, and
+//! a part may share parts of its own. Waking is divided too: each helper that comes wakes two more, as long as
+//! more are called for.
+//!
+//! A pool that steals work searches all its queues many times before a thread sleeps, which takes 50 us of a processor each
+//! time that one wakes; a thread that is started for a block alone takes more than half a millisecond, most of it
+//! for memory that it uses first. A helper here waits on a condition.
+//!
+//! ```
+//! use cambium_crew::{Crew, Parts};
+//!
+//! let crew = Crew::new("square", 3);
+//! let parts = Parts::new((0..100_u64).collect());
+//! crew.share(3, &|| {
+//!     let Ok(()) = parts.work(|part: u64| Ok::<_, std::convert::Infallible>(part * part));
+//! });
+//! assert_eq!(parts.into_results().sum::<u64>(), 328_350);
+//! ```
+
+mod sync;
+mod parts;
+
+pub use parts::Parts;
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+use sync::{Arc, Condvar, Mutex, MutexGuard, lock, start, wait};
+
+/// What a helper does: it takes parts of something until there are none left.
+pub type Work<'w> = dyn Fn(&Helpers<'_>) + Sync + 'w;
+
+/// Threads that help, up to some number. They start as they are needed, stay, and end with the crew.
+pub struct Crew(Arc<Inner>);
+
+struct Inner {
+    /// Threads have this name, and a number.
+    name: &'static str,
+    threads_max: usize,
+    state: Mutex<State>,
+    /// Helpers without work wait for it.
+    work: Condvar,
+    /// Threads wait for those that help them.
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    offers: Vec<Offer>,
+    /// Number of the next offer.
+    next: u64,
+    threads: usize,
+    /// Number of threads that sleep.
+    idle: usize,
+    is_closed: bool,
+}
+
+/// Work that a thread shares.
+struct Offer {
+    number: u64,
+    work: &'static Work<'static>,
+    /// How many more helpers may come.
+    seats: usize,
+    helping: usize,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+/// Those who help, or may be called, with the work of one thread.
+pub struct Helpers<'c> {
+    crew: &'c Arc<Inner>,
+    /// Number of the offer.
+    number: u64,
+}
+
+impl Crew {
+    /// A crew of at most `threads_max` threads, none of which has started.
+    pub fn new(name: &'static str, threads_max: usize) -> Self {
+        Self(Arc::new(Inner {
+            name,
+            threads_max,
+            state: Mutex::new(State::default()),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        }))
+    }
+
+    /// Runs `work` on this thread and on at most `helpers` others at once. When it returns, none of them runs it any
+    /// more.
+    ///
+    /// # Panics
+    ///
+    /// Panics with a panic of `work`, on whichever thread it was.
+    pub fn share(&self, helpers: usize, work: &(dyn Fn() + Sync)) {
+        self.lead(&|_| work(), |others| {
+            others.call(helpers);
+            work();
+        });
+    }
+
+    /// Runs `own` on this thread, and `work` on the threads that it or they call. When it returns, none of them runs
+    /// it any more.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::share`].
+    pub fn lead<R>(&self, work: &Work<'_>, own: impl FnOnce(&Helpers<'_>) -> R) -> R {
+        // SAFETY: the two types differ in the lifetimes alone. The reference is only in the offer, and in helpers that are
+        // counted in it. `Withdraw` removes the offer, after the last of them has returned from `work`, before
+        // this function returns or unwinds. Nothing can forget `Withdraw`, which is never moved out of here.
+        #[allow(unsafe_code)]
+        let work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
+        let withdraw = Withdraw(Helpers {
+            crew: &self.0,
+            number: self.0.offer(work),
+        });
+        let result = own(&withdraw.0);
+        drop(withdraw);
+        result
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_closed = true;
+        self.0.work.notify_all();
+    }
+}
+
+impl Helpers<'_> {
+    /// Lets `count` more threads help. Returns how many of them there may be: fewer if the crew has not as many, or the
+    /// system refuses them.
+    pub fn call(&self, count: usize) -> usize {
+        let Self { crew, number } = *self;
+        let mut state = lock(&crew.state);
+        let wanted = |state: &State| {
+            let offers = state.offers.iter();
+            offers
+                .map(|offer| offer.seats + offer.helping)
+                .sum::<usize>()
+        };
+        let more = (wanted(&state) + count).saturating_sub(state.threads);
+        for _ in 0..more.min(crew.threads_max.saturating_sub(state.threads)) {
+            let inner = Arc::clone(crew);
+            let name = format!("cambium-{}-{}", crew.name, state.threads);
+            if !start(name, move || Inner::help(&inner)) {
+                break;
+            }
+            state.threads += 1;
+        }
+        let count = count.min(state.threads);
+        state.offer(number).seats += count;
+        crew.wake(&state, count);
+        count
+    }
+}
+
+impl Inner {
+    fn offer(&self, work: &'static Work<'static>) -> u64 {
+        let mut state = lock(&self.state);
+        let number = state.next;
+        state.next += 1;
+        state.offers.push(Offer {
+            number,
+            work,
+            seats: 0,
+            helping: 0,
+            panic: None,
+        });
+        number
+    }
+
+    /// Wakes at most two helpers, each of which wakes two more.
+    fn wake(&self, state: &MutexGuard<'_, State>, seats: usize) {
+        for _ in 0..seats.min(state.idle).min(2) {
+            self.work.notify_one();
+        }
+    }
+
+    /// Helps until the crew is closed.
+    fn help(inner: &Arc<Self>) {
+        let mut state = lock(&inner.state);
+        while !state.is_closed {
+            let Some(offer) = state.offers.iter_mut().find(|offer| offer.seats > 0) else {
+                state.idle += 1;
+                state = wait(&inner.work, state);
+                state.idle -= 1;
+                continue;
+            };
+            offer.seats -= 1;
+            offer.helping += 1;
+            let Offer {
+                number,
+                work,
+                seats,
+                ..
+            } = *offer;
+            inner.wake(&state, seats);
+            drop(state);
+            let helpers = Helpers {
+                crew: inner,
+                number,
+            };
+            let result = catch_unwind(AssertUnwindSafe(|| work(&helpers)));
+            state = lock(&inner.state);
+            let offer = state.offer(number);
+            offer.helping -= 1;
+            if let Err(panic) = result {
+                offer.panic = Some(panic);
+            }
+            // Nothing is left of the work: whoever came now would come in vain.
+            offer.seats = 0;
+            if offer.helping == 0 {
+                inner.done.notify_all();
+            }
+        }
+    }
+}
+
+impl State {
+    fn offer(&mut self, number: u64) -> &mut Offer {
+        let mut offers = self.offers.iter_mut();
+        let own = offers.find(|offer| offer.number == number);
+        own.expect("an offer stays while somebody helps with it")
+    }
+}
+
+/// Removes an offer when it is dropped, as soon as nobody helps with it.
+struct Withdraw<'c>(Helpers<'c>);
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        let Helpers { crew, number } = self.0;
+        let mut state = lock(&crew.state);
+        state.offer(number).seats = 0;
+        while state.offer(number).helping > 0 {
+            state = wait(&crew.done, state);
+            // A helper may have called others.
+            state.offer(number).seats = 0;
+        }
+        let panic = state.offer(number).panic.take();
+        state.offers.retain(|offer| offer.number != number);
+        drop(state);
+        if let Some(panic) = panic
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests;
+
+#[cfg(all(test, feature = "loom"))]
+mod model;
