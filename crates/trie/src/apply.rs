@@ -6,10 +6,10 @@
 
 use crate::{
     arena::{Key, Link, NodeId, nibble, shared_nibbles, with_nibble},
-    error::{Mismatch, TrieError, UpdateError},
+    error::{Mismatch, Missing, TrieError, UpdateError},
     node_ref::{NodeKind, NodeRef, Stub},
     partial::PartialTrie,
-    resolve::Resolve,
+    resolve::{NoResolve, Resolve},
     slots_job::SpreadSlots,
 };
 use alloc::{boxed::Box, vec::Vec};
@@ -77,6 +77,31 @@ impl PartialTrie {
         }
     }
 
+    /// As [`PartialTrie::apply`], for a trie without blinded nodes, whose nodes stay after an error: some were
+    /// added that nothing links to.
+    pub(crate) fn edit_root(&mut self, changes: &[AccountDiff]) -> Result<(), TrieError> {
+        let Some(first) = changes.first() else {
+            return Ok(());
+        };
+        self.check_changes(changes)?;
+        let mut cx = Context {
+            resolver: &mut NoResolve,
+            account: first.path,
+            spread: None,
+        };
+        let (root, depth) = (self.root, self.base.len());
+        if changes.len() <= AHEAD_EDITS {
+            self.prefetch_paths(root, depth, changes);
+        }
+        self.root = self
+            .edit(&mut cx, root, depth, changes)
+            .map_err(|error| match error {
+                UpdateError::Trie(error) => error,
+                UpdateError::Resolve(Missing { path, .. }) => TrieError::NoNode { path },
+            })?;
+        Ok(())
+    }
+
     pub(crate) fn check_changes(&self, changes: &[AccountDiff]) -> Result<(), TrieError> {
         for ends in [changes.first(), changes.last()].into_iter().flatten() {
             let path = Path::account(&ends.path);
@@ -116,8 +141,14 @@ impl PartialTrie {
         edits: &[E],
     ) -> Result<Link, UpdateError<R::Error>> {
         match link.id() {
-            NodeId::Branch(index) => self.edit_branch(cx, index, depth, edits),
-            NodeId::Extension(index) => self.edit_extension(cx, index, depth, edits),
+            NodeId::Branch(_) => match self.arena.own(link).id() {
+                NodeId::Branch(index) => self.edit_branch(cx, index, depth, edits),
+                _ => unreachable!("the copy of a branch"),
+            },
+            NodeId::Extension(_) => match self.arena.own(link).id() {
+                NodeId::Extension(index) => self.edit_extension(cx, index, depth, edits),
+                _ => unreachable!("the copy of an extension"),
+            },
             NodeId::Stub(_) => {
                 let path = E::path(&cx.account, edits[0].key(), depth);
                 let link = self.expand(link, &path, cx.resolver)?;
@@ -266,8 +297,7 @@ impl PartialTrie {
             && key.is_none_or(|key| key == *edit.key())
         {
             let link = edit.settle(self, cx, link, depth)?;
-            self.set_leaf_depth(link, depth);
-            return Ok(link);
+            return Ok(self.set_leaf_depth(link, depth));
         }
         let mut leaves = Vec::with_capacity(edits.len() + 1);
         for edit in edits {
@@ -405,6 +435,7 @@ impl Edit for (B256, U256) {
             trie.arena.free_node(leaf);
             return Ok(Link::EMPTY);
         }
+        let leaf = trie.arena.own(leaf);
         let NodeId::Storage(index) = leaf.id() else {
             return Ok(trie.arena.add_slot(depth, key.0, *value));
         };
@@ -443,6 +474,15 @@ impl Edit for AccountDiff {
         if self.wipe || !keeps_storage {
             trie.end_division(&self.path.0);
         }
+        let changes = match &self.account {
+            AccountUpdate::Delete => false,
+            AccountUpdate::Keep => keeps_storage,
+            AccountUpdate::Put(_) | AccountUpdate::Entry(_) => true,
+        };
+        let leaf = match changes {
+            true => trie.arena.own(leaf),
+            false => leaf,
+        };
         let index = match (leaf.id(), &self.account) {
             (_, AccountUpdate::Delete) => {
                 trie.arena.free_subtrie(leaf);

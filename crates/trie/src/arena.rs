@@ -9,7 +9,7 @@ use crate::{
     prefetch::prefetch,
     slab::{INDEX_BITS, PARTS, Slab},
 };
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue};
@@ -163,6 +163,8 @@ pub(crate) struct BranchNode {
     /// Bit mask of the children whose reference may be unknown. Hashing skips the others.
     pub(crate) unhashed: u16,
     pub(crate) memo: NodeRef,
+    /// Whether versions share the node: see `versions.rs`.
+    pub(crate) is_shared: bool,
 }
 
 /// An extension node: the nibbles `start..end` that all leaves below it share. The positions are
@@ -175,6 +177,7 @@ pub(crate) struct ExtensionNode {
     pub(crate) start: u8,
     pub(crate) end: u8,
     pub(crate) memo: NodeRef,
+    pub(crate) is_shared: bool,
 }
 
 impl ExtensionNode {
@@ -201,6 +204,7 @@ pub(crate) struct AccountNode {
     pub(crate) depth: u8,
     /// Zero, or the mark of a leaf of an upper trie: see `upper/leaf.rs`.
     pub(crate) mark: u8,
+    pub(crate) is_shared: bool,
     balance: [u8; BALANCE_BYTES],
     nonce: u64,
     pub(crate) storage: Link,
@@ -223,6 +227,7 @@ pub(crate) struct StorageNode {
     pub(crate) depth: u8,
     /// Big-endian.
     pub(crate) value: [u8; 32],
+    pub(crate) is_shared: bool,
 }
 
 /// The leaf of an entry of a key-value database.
@@ -235,6 +240,7 @@ pub(crate) struct EntryNode {
     /// Whether this is a leaf of an upper trie that marks its entry as deleted: see
     /// `upper/leaf.rs`. The value is empty then.
     pub(crate) is_tombstone: bool,
+    pub(crate) is_shared: bool,
     pub(crate) value: EntryValue,
 }
 
@@ -274,6 +280,16 @@ pub(crate) struct Arena {
     pub(crate) divided: Vec<Key>,
     /// The nibble of the part that gets new nodes, if it is one of a divided storage trie.
     pub(crate) current: Option<usize>,
+    /// What changes since the newest version did, if there are versions.
+    pub(crate) sharing: Option<Box<Sharing>>,
+}
+
+/// Nodes that a version adds, and those of earlier versions that it does not have.
+#[derive(Clone, Default)]
+pub(crate) struct Sharing {
+    /// Nodes added since the newest version. One that was freed again may be twice in the list.
+    pub(crate) created: Vec<Link>,
+    pub(crate) replaced: Vec<Link>,
 }
 
 impl Arena {
@@ -290,6 +306,128 @@ impl Arena {
             stored_values: 0,
             divided: Vec::new(),
             current: None,
+            sharing: None,
+        }
+    }
+
+    /// Notes that a node was added.
+    fn created(&mut self, link: Link) -> Link {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.created.push(link);
+        }
+        link
+    }
+
+    /// Whether versions share the node at `link`.
+    #[inline]
+    pub(crate) fn is_shared(&self, link: Link) -> bool {
+        match link.id() {
+            NodeId::Empty | NodeId::Stub(_) => false,
+            NodeId::Branch(index) => self.branches[index].is_shared,
+            NodeId::Extension(index) => self.extensions[index].is_shared,
+            NodeId::Account(index) => self.accounts[index].is_shared,
+            NodeId::Storage(index) => self.slots[index].is_shared,
+            NodeId::Entry(index) => self.entries[index].is_shared,
+        }
+    }
+
+    /// Marks the node at `link` as shared by versions. Returns whether it was so.
+    pub(crate) fn share(&mut self, link: Link) -> bool {
+        let is_shared = match link.id() {
+            NodeId::Empty | NodeId::Stub(_) => return false,
+            NodeId::Branch(index) => &mut self.branches[index].is_shared,
+            NodeId::Extension(index) => &mut self.extensions[index].is_shared,
+            NodeId::Account(index) => &mut self.accounts[index].is_shared,
+            NodeId::Storage(index) => &mut self.slots[index].is_shared,
+            NodeId::Entry(index) => &mut self.entries[index].is_shared,
+        };
+        core::mem::replace(is_shared, true)
+    }
+
+    /// Marks all nodes as shared by versions.
+    pub(crate) fn share_all(&mut self) {
+        self.branches
+            .iter_mut()
+            .for_each(|node| node.is_shared = true);
+        self.extensions
+            .iter_mut()
+            .for_each(|node| node.is_shared = true);
+        self.accounts
+            .iter_mut()
+            .for_each(|node| node.is_shared = true);
+        self.slots.iter_mut().for_each(|node| node.is_shared = true);
+        self.entries
+            .iter_mut()
+            .for_each(|node| node.is_shared = true);
+    }
+
+    /// The node to change in place of the one at `link`: that one, or a copy if versions share it.
+    #[inline]
+    pub(crate) fn own(&mut self, link: Link) -> Link {
+        match self.is_shared(link) {
+            false => link,
+            true => self.copy_shared(link),
+        }
+    }
+
+    #[cold]
+    fn copy_shared(&mut self, link: Link) -> Link {
+        let copy = match link.id() {
+            NodeId::Empty | NodeId::Stub(_) => return link,
+            NodeId::Branch(index) => {
+                let mut node = self.branches[index];
+                node.is_shared = false;
+                Link::branch(self.branches.insert(node))
+            }
+            NodeId::Extension(index) => {
+                let mut node = self.extensions[index];
+                node.is_shared = false;
+                Link::extension(self.extensions.insert(node))
+            }
+            NodeId::Account(index) => {
+                let mut node = self.accounts[index];
+                node.is_shared = false;
+                if let Some(rare) = node.rare.checked_sub(1) {
+                    let rare = self.rares[rare];
+                    node.rare = self.rares.insert(rare) + 1;
+                }
+                Link::account(self.accounts.insert(node))
+            }
+            NodeId::Storage(index) => {
+                let mut node = self.slots[index];
+                node.is_shared = false;
+                Link::tagged(4, self.slots.insert(node))
+            }
+            NodeId::Entry(index) => {
+                let mut node = self.entries[index].clone();
+                node.is_shared = false;
+                self.value_bytes += inline_bytes(&node.value);
+                self.stored_values += usize::from(is_stored(&node.value));
+                Link::tagged(6, self.entries.insert(node))
+            }
+        };
+        if let Some(sharing) = &mut self.sharing {
+            sharing.replaced.push(link);
+        }
+        self.created(copy)
+    }
+
+    /// Frees nodes one by one, whether versions share them or not.
+    pub(crate) fn free_all(&mut self, links: impl IntoIterator<Item = Link>) {
+        for link in links {
+            self.unshare(link);
+            self.free_node(link);
+        }
+    }
+
+    fn unshare(&mut self, link: Link) {
+        match link.id() {
+            NodeId::Empty | NodeId::Stub(_) => {}
+            NodeId::Branch(index) => self.branches[index].is_shared = false,
+            NodeId::Extension(index) => self.extensions[index].is_shared = false,
+            NodeId::Account(index) => self.accounts[index].is_shared = false,
+            NodeId::Storage(index) => self.slots[index].is_shared = false,
+            NodeId::Entry(index) => self.entries[index].is_shared = false,
         }
     }
 
@@ -391,11 +529,13 @@ impl Arena {
     }
 
     pub(crate) fn add_branch(&mut self, children: [Link; 16]) -> Link {
-        Link::branch(self.branches.insert(BranchNode {
+        let index = self.branches.insert(BranchNode {
             children,
             unhashed: u16::MAX,
             memo: NodeRef::UNKNOWN,
-        }))
+            is_shared: false,
+        });
+        self.created(Link::branch(index))
     }
 
     /// Adds an extension from `start` to `end` (absolute positions) along `key`.
@@ -414,8 +554,10 @@ impl Arena {
             start,
             end,
             memo: NodeRef::UNKNOWN,
+            is_shared: false,
         };
-        Link::extension(self.extensions.insert(node))
+        let index = self.extensions.insert(node);
+        self.created(Link::extension(index))
     }
 
     pub(crate) fn add_account(
@@ -430,13 +572,14 @@ impl Arena {
             memo: NodeRef::UNKNOWN,
             depth: depth as u8,
             mark: 0,
+            is_shared: false,
             balance: [0; BALANCE_BYTES],
             nonce: 0,
             storage,
             rare: 0,
         });
         self.set_account(index, account);
-        Link::account(index)
+        self.created(Link::account(index))
     }
 
     /// Sets the mark of the account behind `link`, which was just added.
@@ -454,8 +597,10 @@ impl Arena {
             memo: NodeRef::UNKNOWN,
             depth,
             value,
+            is_shared: false,
         };
-        Link::tagged(4, self.slots.insert(node))
+        let index = self.slots.insert(node);
+        self.created(Link::tagged(4, index))
     }
 
     /// Adds a copy of a slot's leaf.
@@ -476,9 +621,11 @@ impl Arena {
             memo: NodeRef::UNKNOWN,
             depth: depth as u8,
             is_tombstone: false,
+            is_shared: false,
             value,
         };
-        Link::tagged(6, self.entries.insert(node))
+        let index = self.entries.insert(node);
+        self.created(Link::tagged(6, index))
     }
 
     /// Adds a tombstone: see [`EntryNode::is_tombstone`].
@@ -549,8 +696,16 @@ impl Arena {
         self.stubs.iter_mut().for_each(|stub| stub.place = None);
     }
 
-    /// Frees one node, but not its children.
+    /// Frees one node, but not its children. One that versions share is only noted.
     pub(crate) fn free_node(&mut self, link: Link) {
+        if self.sharing.is_some() {
+            // Of nodes that are not shared, so that the list of those that were added shows that this one is gone.
+            let is_shared = self.share(link);
+            if let (true, Some(sharing)) = (is_shared, &mut self.sharing) {
+                sharing.replaced.push(link);
+                return;
+            }
+        }
         match link.id() {
             NodeId::Empty => {}
             NodeId::Branch(index) => self.branches.remove(index),

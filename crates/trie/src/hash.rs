@@ -425,6 +425,23 @@ impl PartialTrie {
         hash(&mut [self], nodes, Some(HashMap::new()), batch, &Alone)
     }
 
+    /// Computes the references of all nodes, those below nodes that have one included.
+    pub(crate) fn hash_all(&mut self, batch: &mut Batch) {
+        let mut open = Vec::from([self.root]);
+        let mut links = Vec::new();
+        while let Some(link) = open.pop() {
+            if !link.is_empty() && self.arena.cached_ref(link).is_unknown() {
+                links.push(link);
+            }
+            open.extend(
+                self.children(link)
+                    .into_iter()
+                    .filter(|link| !link.is_empty()),
+            );
+        }
+        self.hash_nodes(links, batch);
+    }
+
     /// Computes the references that [`Self::graft_node`] needs to copy the nodes at `links`.
     pub(crate) fn hash_to_graft(&mut self, links: &[Link], batch: &mut Batch) {
         let mut below = Vec::new();

@@ -11,10 +11,7 @@ impl PartialTrie {
     pub(crate) fn join_leaves(&mut self, level: usize, depth: usize, leaves: &[Link]) -> Link {
         match leaves {
             [] => Link::EMPTY,
-            [leaf] => {
-                self.set_leaf_depth(*leaf, depth);
-                *leaf
-            }
+            [leaf] => self.set_leaf_depth(*leaf, depth),
             [first, .., last] => {
                 let key = *self.leaf_key(*first);
                 let fork = shared_nibbles(&key, self.leaf_key(*last));
@@ -48,13 +45,15 @@ impl PartialTrie {
             _ if from == to => link,
             NodeId::Empty => link,
             NodeId::Account(_) | NodeId::Storage(_) | NodeId::Entry(_) => {
-                self.set_leaf_depth(link, to);
-                link
+                self.set_leaf_depth(link, to)
             }
-            NodeId::Extension(index) => {
-                let node = &mut self.arena.extensions[index];
-                node.start = (level + to) as u8;
-                node.memo = NodeRef::UNKNOWN;
+            NodeId::Extension(_) => {
+                let link = self.arena.own(link);
+                if let NodeId::Extension(index) = link.id() {
+                    let node = &mut self.arena.extensions[index];
+                    node.start = (level + to) as u8;
+                    node.memo = NodeRef::UNKNOWN;
+                }
                 link
             }
             NodeId::Branch(_) | NodeId::Stub(_) => {
@@ -74,8 +73,20 @@ impl PartialTrie {
         }
     }
 
-    /// Sets the depth of a leaf within its trie. Does nothing for an empty link.
-    pub(crate) fn set_leaf_depth(&mut self, leaf: Link, depth: usize) {
+    /// Sets the depth of a leaf within its trie. Does nothing for an empty link. Returns the leaf, or the
+    /// copy that has that depth.
+    pub(crate) fn set_leaf_depth(&mut self, leaf: Link, depth: usize) -> Link {
+        let has_depth = match leaf.id() {
+            NodeId::Account(index) => usize::from(self.arena.accounts[index].depth) == depth,
+            NodeId::Storage(index) => usize::from(self.arena.slots[index].depth) == depth,
+            NodeId::Entry(index) => usize::from(self.arena.entries[index].depth) == depth,
+            NodeId::Empty => true,
+            _ => unreachable!("{leaf:?} is no leaf"),
+        };
+        if has_depth {
+            return leaf;
+        }
+        let leaf = self.arena.own(leaf);
         let (at, memo) = match leaf.id() {
             NodeId::Account(index) => {
                 let node = &mut self.arena.accounts[index];
@@ -89,12 +100,10 @@ impl PartialTrie {
                 let node = &mut self.arena.entries[index];
                 (&mut node.depth, &mut node.memo)
             }
-            NodeId::Empty => return,
             _ => unreachable!("{leaf:?} is no leaf"),
         };
-        if usize::from(*at) != depth {
-            *at = depth as u8;
-            *memo = NodeRef::UNKNOWN;
-        }
+        *at = depth as u8;
+        *memo = NodeRef::UNKNOWN;
+        leaf
     }
 }

@@ -19,6 +19,8 @@
 //! | prove and verify entries of key-value databases, under any commitment | [`PartialTrie::prove_entries`], [`PartialTrie::prove_entry_range`], [`PartialTrie::prove_entry_update`]; [`verify_entries`], [`verify_entry_range`], [`verify_entry_update`] |
 //! | commit to recent changes | [`UpperTrie`], [`net_changes`], [`layered_root`] |
 //! | prove and verify under that root | [`LayeredProof`]; entries: [`LayeredEntryProver`], [`verify_entries`], [`verify_entry_range`], [`verify_layered_update`] |
+//! | keep several versions in one arena | [`VersionedTrie`] |
+//! | give many reads their nodes below a retention level | [`BagMaker`], [`BagNodes`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
 //!
 //! A witness of two accounts, to which a transfer between them is applied:
@@ -82,6 +84,7 @@ mod extract;
 mod trace;
 mod range;
 mod encode;
+mod versions;
 mod witness;
 mod range_proof;
 mod multiproof;
@@ -132,4 +135,8 @@ pub use upper::{
     LayeredUpdateError, UpperReverts, UpperTrie, layered_root, net_changes,
 };
 pub use value_commitment::ValueCommitment;
-pub use witness::{UnfoldError, Unfolder, Witness, WitnessError, WitnessNodes};
+pub use versions::{Version, VersionView, VersionedTrie};
+pub use witness::{
+    BagError, BagLevels, BagMaker, BagNodes, Deletes, UnfoldError, Unfolder, Witness, WitnessError,
+    WitnessNodes,
+};

@@ -274,6 +274,11 @@ impl PartialTrie {
     ///
     /// Panics if the path has any other length.
     pub fn lookup(&self, full: &Path) -> Lookup<'_> {
+        self.lookup_from(self.root, full)
+    }
+
+    /// As [`Self::lookup`], where `root` is the root.
+    pub(crate) fn lookup_from(&self, root: Link, full: &Path) -> Lookup<'_> {
         let (account, slot) = full.packed().split_at_checked(32).expect("a leaf's path");
         let account = account.first_chunk().expect("32 bytes");
         let slot = slot.first_chunk();
@@ -282,11 +287,9 @@ impl PartialTrie {
             "no leaf at {full}"
         );
         if let Some(depth) = self.base.len().checked_sub(ACCOUNT_NIBBLES) {
-            return slot.map_or(Lookup::Absent, |slot| {
-                self.lookup_slot(self.root, slot, depth)
-            });
+            return slot.map_or(Lookup::Absent, |slot| self.lookup_slot(root, slot, depth));
         }
-        let link = match self.walk(self.root, account, self.base.len()) {
+        let link = match self.walk(root, account, self.base.len()) {
             (NodeId::Account(index), _) => match slot {
                 None => return Lookup::Account(self.arena.account(index)),
                 Some(_) => self.arena.accounts[index].storage,
@@ -617,6 +620,68 @@ impl PartialTrie {
         self.free(link);
         self.hang(parent, path, stub);
         Ok(stub)
+    }
+
+    /// Prunes a hashed trie to its *retention levels*: replaces the nodes at `accounts` nibbles or more from the root, and those at
+    /// `slots` or more from the root of a storage trie, by blinded nodes without a place. Nodes under 32 bytes stay in
+    /// their parents.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TrieError::NotHashed`] if a node to be replaced is not hashed.
+    pub fn prune(&mut self, accounts: u8, slots: u8) -> Result<(), TrieError> {
+        self.arena.divided.clear();
+        let levels = [accounts.into(), slots.into()];
+        self.root = self.prune_at(self.root, self.base.len(), levels)?;
+        Ok(())
+    }
+
+    /// Prunes the subtrie at `link`, at depth `depth` of its trie, to the first of the levels. The other one is that of
+    /// the storage tries below. Recursion is bounded by the path's 128 nibbles.
+    fn prune_at(
+        &mut self,
+        link: Link,
+        depth: usize,
+        levels: [usize; 2],
+    ) -> Result<Link, TrieError> {
+        let node = *self.arena.cached_ref(link);
+        if link.is_empty() || link.is_stub() {
+            return Ok(link);
+        }
+        if node.is_unknown() {
+            return Err(TrieError::NotHashed { path: self.base });
+        }
+        // An account at depth 64 comes with the branch above it: see the head of this file.
+        let is_leaf_at_64 =
+            depth == ACCOUNT_NIBBLES && matches!(link.id(), NodeId::Account(_) | NodeId::Entry(_));
+        if depth >= levels[0] && node.as_hash().is_some() && !is_leaf_at_64 {
+            let kind = self.kind(link);
+            self.arena.free_subtrie(link);
+            let place = None;
+            return Ok(self.push_stub(Stub { node, kind, place }));
+        }
+        match link.id() {
+            NodeId::Branch(index) => {
+                for at in 0..16 {
+                    let child = self.arena.branches[index].children[at];
+                    let child = self.prune_at(child, depth + 1, levels)?;
+                    self.arena.branches[index].children[at] = child;
+                }
+            }
+            NodeId::Extension(index) => {
+                let node = &self.arena.extensions[index];
+                let (child, end) = (node.child, usize::from(node.end) - node.level());
+                self.arena.extensions[index].child = self.prune_at(child, end, levels)?;
+            }
+            NodeId::Account(index) => {
+                let storage = self.arena.accounts[index].storage;
+                let [_, slots] = levels;
+                let storage = self.prune_at(storage, 0, [slots, slots])?;
+                self.arena.accounts[index].storage = storage;
+            }
+            NodeId::Empty | NodeId::Stub(_) | NodeId::Storage(_) | NodeId::Entry(_) => {}
+        }
+        Ok(link)
     }
 
     /// Makes the node at `path` a child of `parent`, or the root if `parent` is empty.

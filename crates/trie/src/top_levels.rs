@@ -115,12 +115,21 @@ impl PartialTrie {
     /// Returns `None` if the trie is empty or not hashed, or if its root is blinded and not known
     /// to be a branch.
     pub fn root_ref_with_prefix(&self, prefix_nibbles: usize) -> Option<NodeRef> {
+        self.root_ref_with_prefix_at(self.root, prefix_nibbles)
+    }
+
+    /// As [`Self::root_ref_with_prefix`], where `root` is the root.
+    pub(crate) fn root_ref_with_prefix_at(
+        &self,
+        root: Link,
+        prefix_nibbles: usize,
+    ) -> Option<NodeRef> {
         let to = self.base.len().checked_sub(prefix_nibbles)?;
         let mut alone = Self::new(self.base.prefix(to)).committed_by(self.commitment);
-        let root = match self.kind(self.root)? {
-            NodeKind::Branch => alone.stub_of(self, self.root),
-            _ if self.root.is_stub() => return None,
-            _ => alone.graft_node(self, self.root),
+        let root = match self.kind(root)? {
+            NodeKind::Branch => alone.stub_of(self, root),
+            _ if root.is_stub() => return None,
+            _ => alone.graft_node(self, root),
         };
         let key = key_at(&self.base, 0);
         alone.root = alone.lift(root.ok()?, 0, self.base.len(), to, &key);

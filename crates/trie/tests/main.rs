@@ -15,4 +15,5 @@ mod proofs;
 mod range_proofs;
 mod spread;
 mod trie_tests;
+mod versions;
 mod witness;

@@ -13,12 +13,15 @@
 //!   unfold   a trie of all nodes, or of those on the paths to some keys, of limited size
 //!   nodes    the nodes by their hashes: look-ups and ranges walk from hash to hash, and updates unfold the nodes
 //!            on the paths of what they change
+//!   bag      the nodes of many reads below a retention level, made of a trie and unfolded into another
 //! ```
 
 mod listed;
 mod unfold;
 mod nodes;
+mod bag;
 
+pub use bag::{BagError, BagLevels, BagMaker, BagNodes, Deletes};
 pub use listed::{Witness, WitnessError};
 pub use nodes::{UnfoldError, Unfolder, WitnessNodes};
 pub(crate) use unfold::Wanted;

@@ -308,7 +308,7 @@ fn child_of(root: B256) -> Child<'static> {
 }
 
 /// Unfolds nodes of a witness where a trie needs them.
-pub struct Unfolder<'a>(Unfold<'a>);
+pub struct Unfolder<'a>(pub(super) Unfold<'a>);
 
 impl Resolve for Unfolder<'_> {
     type Error = UnfoldError;
