@@ -14,6 +14,7 @@ mod bal;
 mod history;
 mod bindings;
 mod scale;
+mod shard;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -106,6 +107,13 @@ enum Benchmark {
         /// The task as JSON
         task: String,
     },
+    /// A shard of the state in memory: gets, puts and roots on one core, memory, and bytes of node bags
+    Shard {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: shard::ShardArgs,
+    },
     /// Transfers on a large state, read and made durable, compared with other stores
     State {
         #[command(flatten)]
@@ -162,6 +170,7 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
             scale::child(task).map_err(|error| error as Box<dyn Error>)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Benchmark::Shard { common, args } => (shard::run(args, common.quick)?, common.json),
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {
             state::child(task).map_err(|error| error as Box<dyn Error>)?;

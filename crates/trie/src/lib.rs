@@ -135,7 +135,7 @@ pub use upper::{
     LayeredUpdateError, UpperReverts, UpperTrie, layered_root, net_changes,
 };
 pub use value_commitment::ValueCommitment;
-pub use versions::{Version, VersionView, VersionedTrie};
+pub use versions::{Draft, Version, VersionView, VersionedTrie};
 pub use witness::{
     BagError, BagLevels, BagMaker, BagNodes, Deletes, UnfoldError, Unfolder, Witness, WitnessError,
     WitnessNodes,

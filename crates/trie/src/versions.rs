@@ -26,7 +26,7 @@ use crate::{
 use alloc::{boxed::Box, vec, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
-use cambium_primitives::{Account, AccountDiff, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, Path};
 
 /// Number of look-ups that go on side by side, so that each waits for memory while the others do.
 const LOOKUPS_AT_ONCE: usize = 16;
@@ -46,6 +46,50 @@ pub struct Version {
     created: Vec<Link>,
     /// Nodes of its parent that it lacks.
     replaced: Vec<Link>,
+}
+
+/// A version in the making. If it is dropped, everything is as before.
+#[derive(Debug)]
+pub struct Draft<'t> {
+    versions: &'t mut VersionedTrie,
+    is_ended: bool,
+}
+
+impl Draft<'_> {
+    /// Applies sorted changes.
+    ///
+    /// # Errors
+    ///
+    /// If the changes are unsorted, outside the trie, or set slots of an account that does not exist. The draft must be dropped
+    /// then.
+    pub fn put(&mut self, changes: &[AccountDiff]) -> Result<(), TrieError> {
+        self.versions.trie.edit_root(changes)
+    }
+
+    /// Hashes the draft, and makes it a version.
+    pub fn end(mut self, spread: &dyn Spread) -> Version {
+        self.is_ended = true;
+        commit_with(&mut [&mut self.versions.trie], &mut Batch::new(), spread);
+        self.versions.seal()
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if self.is_ended {
+            return;
+        }
+        // Nothing links to what was added.
+        let Sharing { created, .. } = self.versions.take_sharing();
+        let arena = &mut self.versions.trie.arena;
+        for link in created {
+            // A node that was freed counts as shared.
+            if !arena.share(link) {
+                arena.free_all([link]);
+            }
+        }
+        self.versions.take_sharing();
+    }
 }
 
 /// One version, to be read.
@@ -93,20 +137,18 @@ impl VersionedTrie {
         changes: &[AccountDiff],
         spread: &dyn Spread,
     ) -> Result<Version, TrieError> {
+        let mut draft = self.draft(parent);
+        draft.put(changes)?;
+        Ok(draft.end(spread))
+    }
+
+    /// Begins a version that starts as `parent` is. Nothing is hashed before it ends.
+    pub fn draft(&mut self, parent: &Version) -> Draft<'_> {
         self.trie.root = parent.root;
-        if let Err(error) = self.trie.edit_root(changes) {
-            // Nothing links to what was added.
-            let Sharing { created, .. } = self.take_sharing();
-            for link in created {
-                if !self.trie.arena.share(link) {
-                    self.trie.arena.free_all([link]);
-                }
-            }
-            self.take_sharing();
-            return Err(error);
+        Draft {
+            versions: self,
+            is_ended: false,
         }
-        commit_with(&mut [&mut self.trie], &mut Batch::new(), spread);
-        Ok(self.seal())
     }
 
     /// Ends the changes that make a version.
@@ -282,6 +324,40 @@ impl<'t> VersionView<'t> {
     /// Looks up the account (64 nibbles) or slot (128 nibbles) at a path below the base.
     pub fn lookup(&self, full: &Path) -> Lookup<'t> {
         self.trie.lookup_from(self.root, full)
+    }
+
+    /// A copy of the nodes at depths below `accounts`, above blinded nodes: what a reader keeps. Those of storage tries are blinded.
+    pub fn to_trie_above(&self, accounts: u8) -> PartialTrie {
+        let mut copy = PartialTrie::new(self.trie.base).committed_by(self.trie.commitment);
+        copy.root = self.copy_above(&mut copy, self.root, self.trie.base.len(), accounts.into());
+        copy
+    }
+
+    fn copy_above(&self, copy: &mut PartialTrie, link: Link, depth: usize, level: usize) -> Link {
+        let node = *self.trie.arena.cached_ref(link);
+        if link.is_empty() || depth >= level && node.as_hash().is_some() && depth < ACCOUNT_NIBBLES
+        {
+            return match self.trie.as_stub(link) {
+                Some(stub) => copy.push_stub(stub),
+                None => Link::EMPTY,
+            };
+        }
+        let copied = match link.id() {
+            NodeId::Branch(index) => {
+                let children = self.trie.arena.branches[index].children;
+                let children = children.map(|child| self.copy_above(copy, child, depth + 1, level));
+                copy.push_branch(children)
+            }
+            NodeId::Extension(index) => {
+                let node = &self.trie.arena.extensions[index];
+                let (start, end) = (usize::from(node.start), usize::from(node.end));
+                let child = self.copy_above(copy, node.child, end, level);
+                copy.arena.add_extension(start, end, node.key, child)
+            }
+            _ => return copy.graft_node(self.trie, link).unwrap_or(Link::EMPTY),
+        };
+        copy.arena.set_cached_ref(copied, node);
+        copied
     }
 
     /// A copy of the version with nodes of its own.

@@ -5,12 +5,15 @@
 //! Nodes under 32 bytes are inside their parents. The reader trusts none of them: it takes a node where its own trie
 //! has a blinded node with that hash, and nowhere else.
 
-use super::nodes::Unfolder;
-use super::unfold::{Leaves, Unfold, by_hash};
+use super::{
+    nodes::{UnfoldError, Unfolder},
+    unfold::{Leaves, Unfold, by_hash},
+};
 use crate::{
     arena::{Link, NodeId},
-    error::Missing,
+    error::{Missing, UpdateError},
     extract::{Name, ProofTargets, below, by_nibble, names_of},
+    node_ref::NodeKind,
     partial::PartialTrie,
     versions::VersionView,
 };
@@ -117,9 +120,10 @@ impl<'t> BagMaker<'t> {
         if names.is_empty() || link.is_empty() {
             return Ok(());
         }
-        let (level, deletes) = match N::LEVEL {
-            ACCOUNT_NIBBLES => (levels.slots, levels.deletes != Deletes::Nothing),
-            _ => (levels.accounts, levels.deletes == Deletes::All),
+        let deletes = levels.deletes.are_of(N::LEVEL);
+        let level = match N::LEVEL {
+            ACCOUNT_NIBBLES => levels.slots,
+            _ => levels.accounts,
         };
         let level = usize::from(level);
         if depth >= level {
@@ -180,6 +184,137 @@ impl<'t> BagMaker<'t> {
         self.seen.insert(hash);
         self.nodes.push(rlp.into());
         Ok(())
+    }
+}
+
+impl PartialTrie {
+    /// The nodes of a hashed trie at depths below `depth`, parents first, each once. Those under 32 bytes are inside
+    /// their parents. Nodes of storage tries are not among them.
+    pub fn nodes_above(&self, depth: u8) -> Vec<Bytes> {
+        let (mut level, mut nodes, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+        level.push((self.root, self.base.len()));
+        while !level.is_empty() {
+            for (link, at) in core::mem::take(&mut level) {
+                if at >= usize::from(depth) || link.is_empty() || link.is_stub() {
+                    continue;
+                }
+                let hash = self.cached_ref(link).and_then(|node| node.as_hash());
+                if let Some(hash) = hash
+                    && seen.insert(hash)
+                {
+                    let mut rlp = Vec::new();
+                    self.encode_node(link, &mut rlp);
+                    nodes.push(rlp.into());
+                }
+                match link.id() {
+                    NodeId::Branch(index) => {
+                        let children = self.arena.branches[index].children;
+                        level.extend(children.map(|child| (child, at + 1)));
+                    }
+                    NodeId::Extension(index) => {
+                        let node = &self.arena.extensions[index];
+                        level.push((node.child, node.end.into()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        nodes
+    }
+
+    /// Whether the account at `path` has slots. False if there is no such account, or if its leaf is not here.
+    pub fn has_storage(&self, path: &B256) -> bool {
+        match self.walk(self.root, &path.0, self.base.len()).0 {
+            NodeId::Account(index) => !self.arena.accounts[index].storage.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Loads the blinded nodes that would remain alone in a branch if `targets` were deleted, and whose kind is unknown:
+    /// see [`Deletes`]. Returns the paths of those that the resolver does not have. The paths of the targets must be loaded.
+    ///
+    /// # Errors
+    ///
+    /// If a node is malformed.
+    pub fn load_siblings(
+        &mut self,
+        targets: &ProofTargets,
+        deletes: Deletes,
+        resolver: &mut Unfolder<'_>,
+    ) -> Result<Vec<Path>, UpdateError<UnfoldError>> {
+        let (mut alone, mut missing) = (Vec::new(), Vec::new());
+        let (root, depth) = (self.root, self.base.len());
+        self.list_alone(
+            root,
+            depth,
+            &B256::ZERO,
+            targets.accounts(),
+            deletes,
+            &mut alone,
+        );
+        for path in alone {
+            match self.load_node(&path, resolver) {
+                Ok(_) => {}
+                Err(UpdateError::Resolve(UnfoldError::Missing(_))) => missing.push(path),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(missing)
+    }
+
+    fn list_alone<N: Name>(
+        &self,
+        link: Link,
+        depth: usize,
+        account: &B256,
+        names: &[N],
+        deletes: Deletes,
+        alone: &mut Vec<Path>,
+    ) {
+        if names.is_empty() {
+            return;
+        }
+        match link.id() {
+            NodeId::Branch(index) => {
+                let children = self.arena.branches[index].children;
+                let mut rest = children;
+                for (at, group) in by_nibble(names, depth) {
+                    self.list_alone(children[at], depth + 1, account, group, deletes, alone);
+                    rest[at] = Link::EMPTY;
+                }
+                let mut rest = (0..16_u8).zip(rest).filter(|(_, child)| !child.is_empty());
+                if let (true, Some((at, child)), None) =
+                    (deletes.are_of(N::LEVEL), rest.next(), rest.next())
+                    && child.is_stub()
+                    && self.kind(child) != Some(NodeKind::Branch)
+                {
+                    alone.push(N::path(account, names[0].key(), depth).child(at));
+                }
+            }
+            NodeId::Extension(index) => {
+                let node = &self.arena.extensions[index];
+                let (child, end) = (node.child, usize::from(node.end) - N::LEVEL);
+                let names = below(names, &node.key, end);
+                self.list_alone(child, end, account, names, deletes, alone);
+            }
+            NodeId::Account(index) => {
+                let node = &self.arena.accounts[index];
+                let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
+                self.list_alone(node.storage, 0, &node.key.into(), slots, deletes, alone);
+            }
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
+        }
+    }
+}
+
+impl Deletes {
+    /// Whether leaves may be deleted whose keys begin at this depth.
+    const fn are_of(self, level: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Slots => level == ACCOUNT_NIBBLES,
+            Self::All => true,
+        }
     }
 }
 

@@ -1,0 +1,357 @@
+//! `./bench shard`: a shard of the state in memory, on one core, and the bytes of what it answers with.
+//!
+//! ```text
+//!   table     1.19 million accounts: bytes of memory; gets one by one and in batches; puts; a root every 1,000 puts
+//!   bags      a block's keys, uniform and Zipf: bytes of the node bag by retention level, against a proof for each key
+//! ```
+//!
+//! Figures to beat are those of DMPT (216,000 gets/s, 245,000 puts/s, 775 MB at 1.19 million accounts; witnesses 95 % smaller
+//! with a retention level of 5 at 10 million accounts). Its level counts the root as level 0, so that level 5 has six levels of
+//! nodes: here, those at depths below 6.
+
+use crate::report::{Report, Target, median};
+use alloy_consensus::Header;
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_cluster::{Shard, ShardLimits, ShardLoader, ShardRange, top_nodes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
+use cambium_trie::{
+    Alone, BagLevels, BagMaker, Batch, Deletes, NoResolve, PartialTrie, ProofTargets, VersionView,
+    VersionedTrie, commit,
+};
+use clap::Args;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::{Map, Value, json};
+use std::{error::Error, time::Instant};
+
+#[derive(Debug, Args)]
+pub(crate) struct ShardArgs {
+    /// Number of accounts of the table [default: 1,190,000, with --quick 100,000]
+    #[arg(long)]
+    accounts: Option<usize>,
+    /// Number of accounts of the state that bags are made of [default: 10,000,000, with --quick 300,000]
+    #[arg(long)]
+    bag_accounts: Option<usize>,
+    /// Number of keys of a block
+    #[arg(long, default_value_t = 10_000)]
+    keys: usize,
+    /// Number of rounds
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+/// Puts between two roots.
+const ROOT_PUTS: usize = 1_000;
+/// Keys of a batch of gets.
+const BATCH_KEYS: usize = 100;
+/// Accounts of a state beyond which a sixteenth of it stands for all: the accounts below one first nibble.
+const WHOLE_MAX: usize = 16_000_000;
+
+fn key_of(index: usize) -> B256 {
+    keccak256((index as u64).to_be_bytes())
+}
+
+fn account_of(index: usize, salt: u64) -> Account {
+    Account {
+        nonce: index as u64 % 1_000,
+        balance: U256::from(1_000_000_000_000_000_000 + index as u64 * 1_000_003 + salt),
+        ..Account::default()
+    }
+}
+
+fn put(path: B256, account: Account) -> AccountDiff {
+    AccountDiff {
+        path,
+        account: AccountUpdate::Put(account),
+        wipe: false,
+        slots: Vec::new(),
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    const fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// A number below `end` of a Zipf distribution with exponent 1: its logarithm is uniform.
+    fn zipf(&mut self, end: usize) -> usize {
+        let part = self.next() as f64 / u64::MAX as f64;
+        let rank = (end as f64).powf(part) as usize;
+        rank.clamp(1, end) - 1
+    }
+}
+
+/// A hashed trie of these accounts.
+fn trie_of(mut changes: Vec<AccountDiff>, base: Path) -> Result<PartialTrie, Box<dyn Error>> {
+    changes.sort_unstable_by_key(|change| change.path);
+    let mut trie = PartialTrie::new(base);
+    trie.apply(&changes, &mut NoResolve)?;
+    commit(&mut [&mut trie], &mut Batch::new());
+    trie.shrink_to_fit();
+    Ok(trie)
+}
+
+/// One shard of the whole state.
+fn shard_of(accounts: usize) -> Result<(Shard, BlockId), Box<dyn Error>> {
+    let changes = (0..accounts).map(|index| put(key_of(index), account_of(index, 0)));
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort_unstable_by_key(|change| change.path);
+    let mut loader = ShardLoader::new(ShardRange::new(0, 1)?);
+    loader.put(&changes)?;
+    let trie = trie_of(changes, Path::EMPTY)?;
+    let header = Header {
+        state_root: trie.state_root().unwrap_or_default(),
+        number: 1,
+        ..Header::default()
+    };
+    let top = top_nodes(&trie, 1);
+    drop(trie);
+    let shard = loader.finish(&header, &top, ShardLimits::default())?;
+    Ok((shard, BlockId::new(header.number, header.hash_slow())))
+}
+
+fn rate(count: usize, start: Instant) -> f64 {
+    count as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Gets and puts on one core.
+fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    eprintln!("loading {accounts} accounts");
+    let (shard, block) = shard_of(accounts)?;
+    let memory = shard.stats().memory_bytes as f64 / 1e6;
+    let mut random = Random(7);
+    let keys: Vec<_> = (0..1_000_000)
+        .map(|_| key_of(random.below(accounts)))
+        .collect();
+    let (mut singles, mut batches, mut puts, mut roots) = (vec![], vec![], vec![], vec![]);
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}: gets", round + 1, args.rounds);
+        let start = Instant::now();
+        let mut found = 0;
+        for key in &keys {
+            found += usize::from(shard.account(block, key)?.is_some());
+        }
+        singles.push(rate(keys.len(), start));
+        let start = Instant::now();
+        for keys in keys.chunks(BATCH_KEYS) {
+            found += shard.accounts(block, keys)?.iter().flatten().count();
+        }
+        batches.push(rate(keys.len(), start));
+        if found != 2 * keys.len() {
+            report.errors.push(format!("{found} gets found something"));
+        }
+    }
+    drop(shard);
+    let changes = (0..accounts).map(|index| put(key_of(index), account_of(index, 0)));
+    let (mut trie, mut version) = VersionedTrie::new(trie_of(changes.collect(), Path::EMPTY)?)?;
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}: puts", round + 1, args.rounds);
+        let mut batch = |count: usize| {
+            let mut batch: Vec<_> = (0..count)
+                .map(|_| {
+                    let index = random.below(accounts);
+                    put(key_of(index), account_of(index, round as u64 + 1))
+                })
+                .collect();
+            batch.sort_unstable_by_key(|change| change.path);
+            batch.dedup_by_key(|change| change.path);
+            batch
+        };
+        let all: Vec<_> = (0..400).map(|_| batch(ROOT_PUTS)).collect();
+        let count = all.iter().map(Vec::len).sum();
+        let start = Instant::now();
+        let mut draft = trie.draft(&version);
+        for batch in &all {
+            draft.put(batch)?;
+        }
+        puts.push(rate(count, start));
+        let mut after = draft.end(&Alone);
+        trie.retire(version, &mut after);
+        version = after;
+        let start = Instant::now();
+        for batch in &all {
+            let mut after = trie.child(&version, batch, &Alone)?;
+            trie.retire(version, &mut after);
+            version = after;
+        }
+        roots.push(rate(count, start));
+    }
+    let (singles, batches) = (median(singles), median(batches));
+    let (puts, roots) = (median(puts), median(roots));
+    report.results.push(object([
+        ("accounts", json!(accounts)),
+        ("memory, MB", json!(memory)),
+        (
+            "memory, bytes an account",
+            json!(memory * 1e6 / accounts as f64),
+        ),
+        ("gets/s one by one", json!(singles)),
+        ("gets/s in batches of 100", json!(batches)),
+        ("puts/s in batches of 1,000", json!(puts)),
+        ("puts/s with a root every 1,000", json!(roots)),
+    ]));
+    let mut target = |name: &str, value: f64, unit, text: &str, met| {
+        report.targets.push(Target {
+            name: name.to_owned(),
+            value,
+            unit,
+            target: text.to_owned(),
+            met,
+        });
+    };
+    let (gets, stored) = (batches.max(singles) / 1e6, puts / 1e6);
+    target("gets on one core", gets, "M/s", "at least 2.1", gets >= 2.1);
+    target(
+        "puts on one core",
+        stored,
+        "M/s",
+        "at least 2.4",
+        stored >= 2.4,
+    );
+    if accounts == 1_190_000 {
+        target("memory", memory, "MB", "at most 200", memory <= 200.0);
+    }
+    Ok(())
+}
+
+fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
+    let entries = entries.into_iter();
+    entries
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// Bytes of a bag.
+fn bag_bytes(
+    view: VersionView<'_>,
+    keys: &[B256],
+    level: u8,
+) -> Result<(usize, usize), Box<dyn Error>> {
+    let targets = ProofTargets::new(keys.iter().map(|key| (*key, vec![])).collect());
+    let mut maker = BagMaker::new(view, usize::MAX);
+    let levels = BagLevels {
+        accounts: level,
+        slots: 0,
+        deletes: Deletes::Nothing,
+    };
+    maker.add(&targets, levels)?;
+    let bytes = maker.bytes();
+    let nodes: Vec<Bytes> = maker.finish();
+    Ok((bytes, nodes.len()))
+}
+
+/// Bytes of node bags against those of a proof for each key.
+fn bags(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    // A sixteenth of a large state has the same shape below the first nibble.
+    let (base, own) = match accounts <= WHOLE_MAX {
+        true => (Path::EMPTY, accounts),
+        false => (Path::from_nibbles(&[0]), accounts / 16),
+    };
+    let key = |index| {
+        let mut key = key_of(index);
+        if !base.is_empty() {
+            key.0[0] &= 0x0f;
+        }
+        key
+    };
+    eprintln!("bags: loading {own} of {accounts} accounts");
+    let changes = (0..own).map(|index| put(key(index), account_of(index, 0)));
+    let trie = trie_of(changes.collect(), base)?;
+    let (trie, version) = VersionedTrie::new(trie)?;
+    let view = trie.at(&version);
+    let keys = match base.is_empty() {
+        true => args.keys,
+        false => args.keys / 16,
+    };
+    let mut random = Random(11);
+    for (name, zipf) in [("uniform", false), ("Zipf", true)] {
+        let mut chosen: Vec<_> = (0..keys)
+            .map(|_| {
+                key(match zipf {
+                    true => random.zipf(own),
+                    false => random.below(own),
+                })
+            })
+            .collect();
+        // Each access has a proof of its own, as in a transaction's witness.
+        let mut proofs = 0;
+        for key in &chosen {
+            proofs += bag_bytes(view, &[*key], 0)?.0;
+        }
+        let accesses = chosen.len();
+        chosen.sort_unstable();
+        chosen.dedup();
+        // The root of a whole state is above this part of it.
+        let root = if base.is_empty() { 0 } else { 532 };
+        let plain = (proofs + accesses * root) as f64 / accesses as f64;
+        for level in [5, 6, 7] {
+            let (bytes, nodes) = bag_bytes(view, &chosen, level)?;
+            let each = bytes as f64 / accesses as f64;
+            let smaller = 100.0 * (1.0 - each / plain);
+            let cache = cache_bytes(view, level) as f64 / 1e6 * if root > 0 { 16.0 } else { 1.0 };
+            report.results.push(object([
+                ("bags of a state of", json!(accounts)),
+                (
+                    "accesses",
+                    json!(format!("{accesses} {name}, {} keys", chosen.len())),
+                ),
+                ("nodes kept at depths below", json!(level)),
+                ("proof of one, bytes", json!(plain)),
+                ("bag, bytes an access", json!(each)),
+                ("bag, nodes", json!(nodes)),
+                ("smaller by, %", json!(smaller)),
+                ("memory of what is kept, MB", json!(cache)),
+            ]));
+            let wanted = if accounts > WHOLE_MAX { 7 } else { 6 };
+            if level == wanted {
+                report.targets.push(Target {
+                    name: format!(
+                        "bag against proofs, {accounts} accounts, {name}, level {}",
+                        level - 1
+                    ),
+                    value: smaller,
+                    unit: "% smaller",
+                    target: "at least 95".to_owned(),
+                    met: smaller >= 95.0,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the nodes above a level, and of the blinded nodes below them, in memory.
+fn cache_bytes(view: VersionView<'_>, level: u8) -> usize {
+    let mut kept = view.to_trie_above(level);
+    kept.shrink_to_fit();
+    kept.memory_bytes()
+}
+
+pub(crate) fn run(args: &ShardArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
+    let default =
+        |given: Option<usize>, long, short| given.unwrap_or(if quick { short } else { long });
+    let accounts = default(args.accounts, 1_190_000, 100_000).max(1);
+    let bag_accounts = default(args.bag_accounts, 10_000_000, 300_000).max(1);
+    let mut report = Report::new("shard");
+    report
+        .parameters
+        .insert("rounds".to_owned(), json!(args.rounds));
+    let mut one = CpuSet::new();
+    one.set(0);
+    if sched_setaffinity(None, &one).is_err() {
+        report.notes.push("not bound to one core".to_owned());
+    }
+    table(args, accounts, &mut report)?;
+    bags(args, bag_accounts, &mut report)?;
+    Ok(report)
+}

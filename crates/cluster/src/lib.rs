@@ -1,0 +1,39 @@
+//! The state in the memory of several machines.
+//!
+//! A *shard* owns the subtries below some first nibbles of the state trie, in memory, at several blocks at once. A *reader* sees the
+//! whole state at one block through the shards, and believes none of them: each read comes with the nodes on its path, in
+//! a node bag, and is verified against the state root. It keeps the upper levels of the trie, so that bags are short.
+//!
+//! ```text
+//!   block ---> update: header, changes, codes, top nodes ---> shard 0 .. shard 15     each checks its root
+//!                                                                |
+//!   execution <--- reader: pruned trie <--- node bags -----------'                    each node is hashed once
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | `range` | which part of the trie a shard owns |
+//! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
+//! | `update` | what a block tells the shards |
+//! | `bag` | requests, node bags, and how both travel |
+//! | `shard` | versions by block, updates, reads |
+//! | `shards` | all shards as one: requests are divided, and replicas tried in turn |
+//! | `reader` | the state at one block, verified |
+//!
+//! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
+
+mod range;
+mod top;
+mod update;
+mod bag;
+mod shard;
+mod shards;
+mod reader;
+
+pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest, RequestError};
+pub use range::{RangeError, ShardRange};
+pub use reader::{Reader, ReaderError};
+pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
+pub use shards::{Service, Shards};
+pub use top::{TopError, top_nodes};
+pub use update::{BlockUpdate, UpdateError};

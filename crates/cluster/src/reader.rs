@@ -1,0 +1,471 @@
+//! The whole state at one block, read from shards that nobody trusts.
+//!
+//! A reader has the state trie from its root down, pruned. What it lacks it asks for, and takes a node only where its trie has
+//! a blinded node with that hash. So every value that it returns follows from the state root, whoever answered.
+
+use crate::{
+    bag::{NodeBag, ReadError, ReadGroup, ReadRequest},
+    shards::Shards,
+};
+use alloy_consensus::Header;
+use alloy_primitives::{
+    Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256,
+    map::{HashMap, HashSet},
+};
+use cambium_evm::{ManyRead, StateRead, account_info};
+use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path};
+use cambium_trie::{
+    Alone, BagLevels, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie, ProofTargets,
+    Stub, TrieError, UnfoldError, UpdateError, commit_with,
+};
+use parking_lot::RwLock;
+use revm::{
+    DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often a read is asked for again after an answer that leaves something out.
+const ROUNDS_MAX: usize = 3;
+
+/// Why a read fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReaderError {
+    /// No replica has an answer.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// An answer lacks a node, or has a malformed one.
+    #[error("the answer for block {block}: {source}")]
+    Bag {
+        /// The block.
+        block: BlockId,
+        /// What is wrong with it.
+        source: UnfoldError,
+    },
+    /// An answer lacks a code, or has another one.
+    #[error("the answer for block {block} lacks the code {code}")]
+    Code {
+        /// The block.
+        block: BlockId,
+        /// Hash of the code.
+        code: B256,
+    },
+    /// A block's changes do not lead to its state root.
+    #[error("block {block} has the state root {expected}, and its changes lead to {got}")]
+    Root {
+        /// The block.
+        block: BlockId,
+        /// In the header.
+        expected: B256,
+        /// After the changes.
+        got: B256,
+    },
+    /// A block is not a child of the reader's.
+    #[error("block {block} is not a child of {head}")]
+    NotChild {
+        /// The block.
+        block: BlockId,
+        /// The reader's block.
+        head: BlockId,
+    },
+    /// The changes of a block don't fit the state.
+    #[error("block {block}: {source}")]
+    Changes {
+        /// The block.
+        block: BlockId,
+        /// What does not fit.
+        source: TrieError,
+    },
+    /// The hash of an old block is not known.
+    #[error("the hash of block {0} is not known here")]
+    BlockHash(BlockNumber),
+}
+
+impl DBErrorMarker for ReaderError {}
+
+/// The state at one block, verified against its root.
+#[derive(Debug)]
+pub struct Reader {
+    shards: Shards,
+    block: BlockId,
+    /// Nodes at depths below these are kept from block to block.
+    levels: [u8; 2],
+    trie: RwLock<PartialTrie>,
+    codes: RwLock<HashMap<B256, Bytes>>,
+    hashes: HashMap<BlockNumber, B256>,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    nodes: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Reader {
+    /// Reads the state after the block with this header, whose hash the caller trusts. It keeps nodes of the account trie at
+    /// depths below `accounts`, and those of storage tries below `slots`.
+    pub fn new(shards: Shards, header: &Header, accounts: u8, slots: u8) -> Self {
+        let block = BlockId::new(header.number, header.hash_slow());
+        let hashes = [(block.number, block.hash)].into_iter();
+        let parent = header.number.checked_sub(1);
+        Self {
+            shards,
+            block,
+            levels: [accounts, slots],
+            trie: RwLock::new(trie_of(header.state_root)),
+            codes: RwLock::default(),
+            hashes: hashes
+                .chain(parent.map(|number| (number, header.parent_hash)))
+                .collect(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The block after which the state is read.
+    pub const fn block(&self) -> BlockId {
+        self.block
+    }
+
+    /// Requests to shards, and nodes and bytes that came with their answers.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters {
+            requests,
+            nodes,
+            bytes,
+        } = &self.counters;
+        (get(requests), get(nodes), get(bytes))
+    }
+
+    /// Bytes of the trie in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.trie.read().memory_bytes()
+    }
+
+    /// Loads what reading `targets` needs, all in one round of requests.
+    ///
+    /// # Errors
+    ///
+    /// If no replica has an answer that can be verified.
+    pub fn load(&self, targets: &ProofTargets, deletes: Deletes) -> Result<(), ReaderError> {
+        let groups = self.missing(targets, deletes);
+        if !groups.is_empty() {
+            self.ask(groups, Vec::new())?;
+        }
+        if deletes == Deletes::Nothing {
+            return Ok(());
+        }
+        // Siblings below nodes that were here already.
+        let mut trie = self.trie.write();
+        let left = trie.load_siblings(targets, deletes, &mut BagNodes::default().unfolder(1));
+        drop(trie);
+        let left = left.map_err(|error| update_error(self.block, error))?;
+        let keys = left.iter().map(some_key_below);
+        let groups = self.missing(&ProofTargets::new(keys.collect()), Deletes::Nothing);
+        if groups.is_empty() {
+            return Ok(());
+        }
+        self.ask(groups, Vec::new())
+    }
+
+    /// The targets whose paths end at blinded nodes, by the depths of these.
+    fn missing(&self, targets: &ProofTargets, deletes: Deletes) -> Vec<ReadGroup> {
+        let trie = self.trie.read();
+        let stub_at = |path: &Path| match trie.lookup(path) {
+            Lookup::Stub { depth, .. } => Some(depth),
+            _ => None,
+        };
+        let mut groups = HashMap::<(u8, u8), Vec<(B256, Vec<B256>)>>::default();
+        for (account, slots) in targets.accounts() {
+            if let Some(depth) = stub_at(&Path::account(account)) {
+                let group = groups.entry((depth as u8, 0)).or_default();
+                group.push((*account, slots.clone()));
+                continue;
+            }
+            let mut of_depth = HashMap::<u8, Vec<B256>>::default();
+            for slot in slots {
+                if let Some(depth) = stub_at(&Path::slot(account, slot)) {
+                    of_depth.entry((depth - 64) as u8).or_default().push(*slot);
+                }
+            }
+            for (depth, slots) in of_depth {
+                let group = groups.entry((64, depth)).or_default();
+                group.push((*account, slots));
+            }
+        }
+        let mut groups: Vec<_> = groups
+            .into_iter()
+            .map(|((accounts, slots), targets)| ReadGroup {
+                targets: ProofTargets::new(targets),
+                levels: BagLevels {
+                    accounts,
+                    slots,
+                    deletes,
+                },
+            })
+            .collect();
+        groups.sort_by_key(|group| (group.levels.accounts, group.levels.slots));
+        groups
+    }
+
+    /// Asks the shards, and takes what can be verified.
+    fn ask(&self, groups: Vec<ReadGroup>, codes: Vec<(B256, B256)>) -> Result<(), ReaderError> {
+        let block = self.block;
+        let request = ReadRequest {
+            block,
+            groups,
+            codes,
+        };
+        self.shards.read(&request, |part, bag| self.take(part, bag))
+    }
+
+    /// Takes an answer to a request, if it has all that was asked for.
+    fn take(&self, request: &ReadRequest, bag: NodeBag) -> Result<(), ReaderError> {
+        let block = self.block;
+        let count = |counter: &AtomicU64, by: usize| {
+            counter.fetch_add(by as u64, Ordering::Relaxed);
+        };
+        count(&self.counters.requests, 1);
+        count(&self.counters.nodes, bag.nodes.len());
+        count(&self.counters.bytes, bag.bytes());
+        let mut codes = Vec::new();
+        for (hash, _) in &request.codes {
+            let code = bag.code(hash);
+            let code = code.ok_or(ReaderError::Code { block, code: *hash })?;
+            codes.push((*hash, code.clone()));
+        }
+        self.codes.write().extend(codes);
+        self.take_nodes(&BagNodes::new(&bag.nodes), &request.groups)
+    }
+
+    /// Unfolds the nodes of a bag on the paths of targets.
+    fn take_nodes(&self, bag: &BagNodes, groups: &[ReadGroup]) -> Result<(), ReaderError> {
+        let mut trie = self.trie.write();
+        for group in groups {
+            let targets = group.targets.accounts();
+            let leaves = targets.iter().map(|(_, slots)| 1 + slots.len()).sum();
+            let loaded = trie.load(&group.targets, &mut bag.unfolder(leaves));
+            loaded.map_err(|error| update_error(self.block, error))?;
+            let deletes = group.levels.deletes;
+            if deletes != Deletes::Nothing {
+                let loaded = trie.load_siblings(&group.targets, deletes, &mut bag.unfolder(leaves));
+                loaded.map_err(|error| update_error(self.block, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The account at a path.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read.
+    pub fn account(&self, path: &B256) -> Result<Option<Account>, ReaderError> {
+        let found = self.lookup(&Path::account(path), || vec![(*path, vec![])])?;
+        Ok(found.and_then(|leaf| leaf.left()))
+    }
+
+    /// The value of a slot; zero if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read.
+    pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, ReaderError> {
+        let path = Path::slot(account, slot);
+        let found = self.lookup(&path, || vec![(*account, vec![*slot])])?;
+        Ok(found.and_then(|leaf| leaf.right()).unwrap_or_default())
+    }
+
+    fn lookup(
+        &self,
+        path: &Path,
+        targets: impl Fn() -> Vec<(B256, Vec<B256>)>,
+    ) -> Result<Option<Leaf>, ReaderError> {
+        for _ in 0..ROUNDS_MAX {
+            match self.trie.read().lookup(path) {
+                Lookup::Account(account) => return Ok(Some(Leaf::Account(account))),
+                Lookup::Slot(value) => return Ok(Some(Leaf::Slot(value))),
+                Lookup::Absent | Lookup::Entry(_) => return Ok(None),
+                Lookup::Stub { .. } => {}
+            }
+            self.load(&ProofTargets::new(targets()), Deletes::Nothing)?;
+        }
+        Err(ReadError::Unavailable {
+            index: 0,
+            what: format!("no answer has the node on the path {path}"),
+        }
+        .into())
+    }
+
+    /// Moves on to a child of the block: applies its changes, verifies that they lead to its state root, and prunes the
+    /// trie. What the changes need is loaded first. After an error, the reader is at its block as before.
+    ///
+    /// # Errors
+    ///
+    /// If the block is no child, if what the changes need can't be read, or if they lead to another root.
+    pub fn advance(&mut self, header: &Header, changes: &Changes) -> Result<(), ReaderError> {
+        let block = BlockId::new(header.number, header.hash_slow());
+        let head = self.block;
+        if header.parent_hash != head.hash || head.number.checked_add(1) != Some(block.number) {
+            return Err(ReaderError::NotChild { block, head });
+        }
+        self.load(&ProofTargets::of_changes(changes.accounts()), Deletes::All)?;
+        let trie = self.trie.get_mut();
+        let before = trie.state_root().unwrap_or_default();
+        let applied = trie.apply(changes.accounts(), &mut BagNodes::default().unfolder(1));
+        let result = applied
+            .map_err(|error| update_error(block, error))
+            .and_then(|()| {
+                commit_with(&mut [&mut *trie], &mut Default::default(), &Alone);
+                let got = trie.state_root().unwrap_or_default();
+                let expected = header.state_root;
+                if got != expected {
+                    return Err(ReaderError::Root {
+                        block,
+                        expected,
+                        got,
+                    });
+                }
+                let pruned = trie.prune(self.levels[0], self.levels[1]);
+                pruned.map_err(|source| ReaderError::Changes { block, source })
+            });
+        if result.is_err() {
+            // What was read of the block is lost.
+            *trie = trie_of(before);
+            return result;
+        }
+        if let Some(compacted) = trie.compacted() {
+            *trie = compacted;
+        }
+        self.block = block;
+        self.hashes.insert(block.number, block.hash);
+        self.hashes.retain(|number, _| number + 256 >= block.number);
+        Ok(())
+    }
+
+    /// Prunes the trie to the levels that are kept.
+    ///
+    /// # Errors
+    ///
+    /// Never for a trie that was read.
+    pub fn prune(&mut self) -> Result<(), TrieError> {
+        let [accounts, slots] = self.levels;
+        self.trie.get_mut().prune(accounts, slots)
+    }
+}
+
+fn update_error(block: BlockId, error: UpdateError<UnfoldError>) -> ReaderError {
+    match error {
+        UpdateError::Resolve(source) => ReaderError::Bag { block, source },
+        UpdateError::Trie(source) => ReaderError::Changes { block, source },
+    }
+}
+
+/// A trie of which the root alone is known.
+fn trie_of(root: B256) -> PartialTrie {
+    match root {
+        EMPTY_ROOT => PartialTrie::new(Path::EMPTY),
+        root => PartialTrie::from_stub(Path::EMPTY, Stub::bare(NodeRef::hash(root))),
+    }
+}
+
+/// A key whose path begins with this one.
+fn some_key_below(path: &Path) -> (B256, Vec<B256>) {
+    let mut packed = [0; 64];
+    let own = path.packed();
+    packed[..own.len()].copy_from_slice(own);
+    let (account, slot) = packed.split_at(32);
+    let slot = (path.len() > 64).then(|| B256::from_slice(slot));
+    (B256::from_slice(account), slot.into_iter().collect())
+}
+
+/// A leaf of the state trie.
+enum Leaf {
+    Account(Account),
+    Slot(U256),
+}
+
+impl Leaf {
+    const fn left(self) -> Option<Account> {
+        match self {
+            Self::Account(account) => Some(account),
+            Self::Slot(_) => None,
+        }
+    }
+
+    const fn right(self) -> Option<U256> {
+        match self {
+            Self::Slot(value) => Some(value),
+            Self::Account(_) => None,
+        }
+    }
+}
+
+impl DatabaseRef for Reader {
+    type Error = ReaderError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ReaderError> {
+        let path = keccak256(address);
+        let Some(account) = self.account(&path)? else {
+            return Ok(None);
+        };
+        let hash = account.code_hash;
+        if hash != KECCAK256_EMPTY && !self.codes.read().contains_key(&hash) {
+            // Execution asks for a code by its hash alone, which no shard is known by.
+            self.ask(Vec::new(), vec![(hash, path)])?;
+        }
+        Ok(Some(account_info(account)))
+    }
+
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, ReaderError> {
+        let block = self.block;
+        let code = self.codes.read().get(&code_hash).cloned();
+        let code = code.ok_or(ReaderError::Code {
+            block,
+            code: code_hash,
+        })?;
+        Ok(Bytecode::new_raw(code))
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, ReaderError> {
+        self.slot(&keccak256(address), &keccak256(B256::from(index)))
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, ReaderError> {
+        let hash = self.hashes.get(&number).copied();
+        hash.ok_or(ReaderError::BlockHash(number))
+    }
+}
+
+impl StateRead for Reader {
+    fn has_storage(&self, address: Address) -> Result<bool, ReaderError> {
+        let path = keccak256(address);
+        self.account(&path)?;
+        let trie = self.trie.read();
+        Ok(trie.has_storage(&path))
+    }
+
+    fn read_all(
+        &self,
+        accounts: &[Address],
+        slots: &[(Address, U256)],
+    ) -> Result<ManyRead, ReaderError> {
+        let mut targets = HashMap::<B256, HashSet<B256>>::default();
+        for address in accounts {
+            targets.entry(keccak256(address)).or_default();
+        }
+        for (address, slot) in slots {
+            let slots = targets.entry(keccak256(address)).or_default();
+            slots.insert(keccak256(B256::from(*slot)));
+        }
+        let targets = targets.into_iter();
+        let targets = targets.map(|(account, slots)| (account, slots.into_iter().collect()));
+        self.load(&ProofTargets::new(targets.collect()), Deletes::Nothing)?;
+        let accounts = accounts.iter().map(|address| self.basic_ref(*address));
+        let accounts = accounts.collect::<Result<_, _>>()?;
+        let slots = slots.iter();
+        let values = slots.map(|(address, slot)| self.storage_ref(*address, *slot));
+        Ok((accounts, values.collect::<Result<_, _>>()?))
+    }
+}

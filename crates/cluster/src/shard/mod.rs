@@ -1,0 +1,622 @@
+//! A shard: its part of the state at several blocks, in memory.
+//!
+//! ```text
+//!   oldest (finalized)        each version shares the nodes that its block did not change
+//!      |
+//!      +---- A ---- B ---- C      an update names its parent, and is verified before its version is served
+//!      |
+//!      `---- A'                   competing children are ordinary updates
+//! ```
+//!
+//! An update is verified without talking to others: the header hashes to the block's name, the top nodes to its state root,
+//! and the shard's own subtries are the ones below them. A read names a block and gets that version, or none.
+
+mod versions;
+
+pub use versions::ShardStats;
+
+use crate::{
+    bag::{NodeBag, ReadError, ReadRequest},
+    range::ShardRange,
+    top::{Top, TopError},
+    update::BlockUpdate,
+};
+use alloy_consensus::Header;
+use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
+use cambium_crew::{Crew, Parts};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
+use cambium_trie::{
+    Alone, BagError, BagMaker, PartialTrie, TrieError, Version, VersionedTrie, commit,
+};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+use versions::{BlockVersion, Known};
+
+/// Threads that apply an update to the subtries of a shard.
+static HELPERS: LazyLock<Crew> = LazyLock::new(|| {
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    Crew::new("shard", processors - 1)
+});
+
+/// Limits of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardLimits {
+    /// Most versions. An update beyond it is refused until a block is finalized.
+    pub versions: usize,
+    /// Most bytes of memory of all versions.
+    pub bytes: usize,
+    /// Most bytes of nodes and codes of an answer.
+    pub bag_bytes: usize,
+}
+
+impl Default for ShardLimits {
+    fn default() -> Self {
+        Self {
+            versions: 256,
+            bytes: 64 << 30,
+            bag_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why an update is refused. The shard is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The block has another hash than it is named by.
+    #[error("the update of block {named} has a header that hashes to {got}")]
+    OtherHeader {
+        /// The name.
+        named: BlockId,
+        /// Number and hash of the header.
+        got: BlockId,
+    },
+    /// The parent is not known.
+    #[error("block {id} is a child of {parent}, which this shard does not know")]
+    NoParent {
+        /// The block.
+        id: BlockId,
+        /// Hash of its parent.
+        parent: B256,
+    },
+    /// The block's number does not follow its parent's.
+    #[error("block {id} is a child of block {parent}: its number does not follow")]
+    Number {
+        /// The block.
+        id: BlockId,
+        /// Its parent.
+        parent: BlockId,
+    },
+    /// Top nodes and state root, or the shard's root, do not fit.
+    #[error("block {id}: {source}")]
+    Top {
+        /// The block.
+        id: BlockId,
+        /// What does not fit.
+        source: TopError,
+    },
+    /// The changes don't fit the parent's state.
+    #[error("block {id}: {source}")]
+    Changes {
+        /// The block.
+        id: BlockId,
+        /// What does not fit.
+        source: TrieError,
+    },
+    /// An account has a code that neither the update nor the shard has.
+    #[error("block {id}: account {account} has the code {code}, which is not in the update")]
+    NoCode {
+        /// The block.
+        id: BlockId,
+        /// Path of the account.
+        account: B256,
+        /// Hash of the code.
+        code: B256,
+    },
+    /// There is no room for another version.
+    #[error(
+        "block {id}: the shard has {versions} versions of {bytes} bytes, the most that it may have: finalize a block"
+    )]
+    Full {
+        /// The block.
+        id: BlockId,
+        /// Number of versions.
+        versions: usize,
+        /// Bytes of memory.
+        bytes: usize,
+    },
+    /// A block that is to be final, or the head, is not known.
+    #[error("block {0} is not known here")]
+    Unknown(BlockId),
+}
+
+/// What a shard has counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) updates: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) keys: AtomicU64,
+    pub(crate) bag_bytes: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: usize) {
+    // Nothing else is told by the number.
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// The part of the state that a shard owns, at several blocks.
+#[derive(Debug)]
+pub struct Shard {
+    range: ShardRange,
+    limits: ShardLimits,
+    /// One for each prefix of the range. A thread that holds several locks has taken `known` first.
+    subtries: Vec<RwLock<VersionedTrie>>,
+    codes: RwLock<HashMap<B256, Bytes>>,
+    /// Held by whoever reads a version, so that it stays.
+    known: RwLock<Known>,
+    /// Held while versions are made and removed.
+    changing: Mutex<()>,
+    counters: Counters,
+}
+
+/// The first state of a shard, as it is loaded.
+#[derive(Debug)]
+pub struct ShardLoader {
+    range: ShardRange,
+    tries: Vec<PartialTrie>,
+    codes: HashMap<B256, Bytes>,
+}
+
+impl ShardLoader {
+    /// An empty state.
+    pub fn new(range: ShardRange) -> Self {
+        Self {
+            range,
+            tries: range.prefixes().map(PartialTrie::new).collect(),
+            codes: HashMap::default(),
+        }
+    }
+
+    /// Adds accounts and slots, sorted by path. Those of other shards are left out.
+    ///
+    /// # Errors
+    ///
+    /// If they are unsorted.
+    pub fn put(&mut self, accounts: &[AccountDiff]) -> Result<(), TrieError> {
+        let Self { range, tries, .. } = self;
+        for (place, own) in by_subtrie(*range, accounts) {
+            tries[place]
+                .apply(own, &mut cambium_trie::NoResolve)
+                .map_err(|error| match error {
+                    cambium_trie::UpdateError::Trie(error) => error,
+                    cambium_trie::UpdateError::Resolve(missing) => {
+                        TrieError::NoNode { path: missing.path }
+                    }
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Adds a code.
+    pub fn put_code(&mut self, code: Bytes) {
+        self.codes.insert(keccak256(&code), code);
+    }
+
+    /// The shard, once its state is verified to be that after the block with this header. `top` are the nodes above the
+    /// shards.
+    ///
+    /// # Errors
+    ///
+    /// If the state is another one, or if a code is missing.
+    pub fn finish(
+        self,
+        header: &Header,
+        top: &[Bytes],
+        limits: ShardLimits,
+    ) -> Result<Shard, ApplyError> {
+        let Self {
+            range,
+            mut tries,
+            codes,
+        } = self;
+        let id = BlockId::new(header.number, header.hash_slow());
+        let of_top = |source| ApplyError::Top { id, source };
+        let top = Top::new(header.state_root, top).map_err(of_top)?;
+        let (mut subtries, mut versions) = (Vec::new(), Vec::new());
+        let work: Vec<_> = tries.drain(..).zip(range.prefixes()).collect();
+        let done = on_helpers(work, |(mut trie, prefix)| {
+            commit(&mut [&mut trie], &mut cambium_trie::Batch::new());
+            let source = |source| ApplyError::Changes { id, source };
+            let (trie, version) = VersionedTrie::new(trie).map_err(source)?;
+            let checked = top.check(&prefix, trie.at(&version));
+            checked.map_err(|source| ApplyError::Top { id, source })?;
+            Ok((trie, version))
+        })?;
+        for (trie, version) in done {
+            subtries.push(RwLock::new(trie));
+            versions.push(version);
+        }
+        let first = BlockVersion {
+            id,
+            parent: header.parent_hash,
+            top,
+            versions,
+        };
+        Ok(Shard {
+            range,
+            limits,
+            subtries,
+            codes: RwLock::new(codes),
+            known: RwLock::new(Known::new(first)),
+            changing: Mutex::new(()),
+            counters: Counters::default(),
+        })
+    }
+}
+
+/// Groups sorted changes by the subtrie that they are in. Leaves out those of other shards.
+fn by_subtrie(
+    range: ShardRange,
+    changes: &[AccountDiff],
+) -> impl Iterator<Item = (usize, &[AccountDiff])> {
+    let place = move |change: &AccountDiff| range.place(&change.path);
+    let groups = changes.chunk_by(move |a, b| place(a) == place(b));
+    groups.filter_map(move |group| Some((place(&group[0])?, group)))
+}
+
+/// Runs `task` on each of `parts` on several threads. Returns the results in their order, or one of the errors.
+fn on_helpers<P: Send, T: Send, E: Send>(
+    parts: Vec<P>,
+    task: impl Fn(P) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    if parts.len() <= 1 {
+        return parts.into_iter().map(task).collect();
+    }
+    let helpers = parts.len() - 1;
+    let parts = Parts::new(parts);
+    let error = Mutex::new(None);
+    HELPERS.share(helpers, &|| {
+        if let Err(failed) = parts.work(&task) {
+            *error.lock() = Some(failed);
+        }
+    });
+    match error.into_inner() {
+        None => Ok(parts.into_results().collect()),
+        Some(error) => Err(error),
+    }
+}
+
+impl Shard {
+    /// Which part of the state it owns.
+    pub const fn range(&self) -> ShardRange {
+        self.range
+    }
+
+    /// Applies a block that is known by the name `id`, and verifies it. Does nothing if the shard has it.
+    ///
+    /// # Errors
+    ///
+    /// If the update is not that of the block, if its parent is not known, or if there is no room. The shard is as it was.
+    pub fn apply(&self, id: BlockId, update: &BlockUpdate) -> Result<(), ApplyError> {
+        let applied = self.apply_checked(id, update);
+        let counter = match &applied {
+            Ok(()) => &self.counters.updates,
+            Err(_) => &self.counters.refused,
+        };
+        count(counter, 1);
+        applied
+    }
+
+    fn apply_checked(&self, id: BlockId, update: &BlockUpdate) -> Result<(), ApplyError> {
+        let got = update.id();
+        if got != id {
+            return Err(ApplyError::OtherHeader { named: id, got });
+        }
+        let top = Top::new(update.header.state_root, &update.top);
+        let top = top.map_err(|source| ApplyError::Top { id, source })?;
+        let changes = update.changes.accounts();
+        let codes = self.new_codes(id, changes, &update.codes)?;
+
+        let _changing = self.changing.lock();
+        let known = self.known.read();
+        if known.get(&id.hash).is_some() {
+            return Ok(());
+        }
+        let parent = update.header.parent_hash;
+        let parent = known
+            .get(&parent)
+            .ok_or(ApplyError::NoParent { id, parent })?;
+        if parent.id.number.checked_add(1) != Some(id.number) {
+            let parent = parent.id;
+            return Err(ApplyError::Number { id, parent });
+        }
+        let (versions, bytes) = (known.len(), self.memory_bytes_of(&known));
+        if versions >= self.limits.versions || bytes >= self.limits.bytes {
+            return Err(ApplyError::Full {
+                id,
+                versions,
+                bytes,
+            });
+        }
+        // Every subtrie gets a version, most of them the same nodes.
+        let mut own = vec![&changes[..0]; self.subtries.len()];
+        by_subtrie(self.range, changes).for_each(|(place, group)| own[place] = group);
+        let made = Mutex::new((0..self.subtries.len()).map(|_| None).collect::<Vec<_>>());
+        let work: Vec<_> = own
+            .into_iter()
+            .zip(self.range.prefixes())
+            .enumerate()
+            .collect();
+        let result = on_helpers(work, |(place, (own, prefix))| {
+            let mut subtrie = self.subtries[place].write();
+            let child = subtrie.child(&parent.versions[place], own, &Alone);
+            let child = child.map_err(|source| ApplyError::Changes { id, source })?;
+            let checked = top.check(&prefix, subtrie.at(&child));
+            made.lock()[place] = Some(child);
+            checked.map_err(|source| ApplyError::Top { id, source })
+        });
+        let made = made.into_inner();
+        if let Err(error) = result {
+            for (version, subtrie) in made.into_iter().zip(&self.subtries) {
+                if let Some(version) = version {
+                    subtrie.write().remove(version);
+                }
+            }
+            return Err(error);
+        }
+        let version = BlockVersion {
+            id,
+            parent: update.header.parent_hash,
+            top,
+            versions: made.into_iter().flatten().collect(),
+        };
+        drop(known);
+        self.codes.write().extend(codes);
+        self.known.write().insert(version);
+        Ok(())
+    }
+
+    /// The codes of an update that accounts of this shard have and it lacks.
+    fn new_codes(
+        &self,
+        id: BlockId,
+        changes: &[AccountDiff],
+        codes: &[Bytes],
+    ) -> Result<HashMap<B256, Bytes>, ApplyError> {
+        let mut given: Option<HashMap<B256, &Bytes>> = None;
+        let mut new = HashMap::default();
+        let known = self.codes.read();
+        for change in by_subtrie(self.range, changes).flat_map(|(_, group)| group) {
+            let AccountUpdate::Put(account) = &change.account else {
+                continue;
+            };
+            let code = account.code_hash;
+            if code == KECCAK256_EMPTY || known.contains_key(&code) || new.contains_key(&code) {
+                continue;
+            }
+            let given = given.get_or_insert_with(|| {
+                let codes = codes.iter();
+                codes.map(|code| (keccak256(code), code)).collect()
+            });
+            let bytes = *given.get(&code).ok_or(ApplyError::NoCode {
+                id,
+                account: change.path,
+                code,
+            })?;
+            new.insert(code, bytes.clone());
+        }
+        Ok(new)
+    }
+
+    /// Makes a block the oldest one: removes all that do not descend from it.
+    ///
+    /// # Errors
+    ///
+    /// [`ApplyError::Unknown`] if the shard does not have it.
+    pub fn finalize(&self, id: BlockId) -> Result<(), ApplyError> {
+        let _changing = self.changing.lock();
+        let mut known = self.known.write();
+        if known.get(&id.hash).is_none() {
+            return Err(ApplyError::Unknown(id));
+        }
+        let path = known.path_to(&id.hash);
+        for hash in path {
+            for lost in known.children_but(&hash) {
+                self.remove(&mut known, lost);
+            }
+            let (oldest, child) = known.retire(&hash);
+            for ((subtrie, oldest), child) in self.subtries.iter().zip(oldest).zip(child) {
+                subtrie.write().retire(oldest, child);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a version and all that descend from it.
+    fn remove(&self, known: &mut Known, hash: B256) {
+        // Children come after their parents.
+        for version in known.take_with_descendants(hash).into_iter().rev() {
+            for (subtrie, version) in self.subtries.iter().zip(version.versions) {
+                subtrie.write().remove(version);
+            }
+        }
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] says why there is no answer.
+    pub fn read(&self, request: &ReadRequest) -> Result<NodeBag, ReadError> {
+        request.check()?;
+        let known = self.known.read();
+        let version = known.find(request.block)?;
+        let mut bag = NodeBag::default();
+        let least = request.groups.iter().map(|group| group.levels.accounts);
+        if let Some(least) = least.min()
+            && usize::from(least) < self.range.depth()
+        {
+            bag.nodes.extend(version.top.nodes_from(least).cloned());
+        }
+        let bytes_max = self.limits.bag_bytes;
+        let mut bytes = bag.bytes();
+        let mut makers: Vec<Option<Vec<usize>>> = vec![None; self.subtries.len()];
+        for (at, group) in request.groups.iter().enumerate() {
+            for (account, _) in group.targets.accounts() {
+                let place = self.place(account)?;
+                let groups = makers[place].get_or_insert_with(Vec::new);
+                if groups.last() != Some(&at) {
+                    groups.push(at);
+                }
+            }
+        }
+        for (place, groups) in makers.into_iter().enumerate() {
+            let Some(groups) = groups else { continue };
+            let subtrie = self.subtries[place].read();
+            let left = bytes_max.saturating_sub(bytes);
+            let mut maker = BagMaker::new(subtrie.at(&version.versions[place]), left);
+            for at in groups {
+                let group = &request.groups[at];
+                maker
+                    .add(&group.targets, group.levels)
+                    .map_err(|error| match error {
+                        BagError::TooBig { .. } => ReadError::TooBig { bytes_max },
+                        BagError::Missing(missing) => ReadError::Unavailable {
+                            index: self.range.index(),
+                            what: missing.to_string(),
+                        },
+                    })?;
+            }
+            bytes += maker.bytes();
+            bag.nodes.extend(maker.finish());
+        }
+        let codes = self.codes.read();
+        for (hash, _) in &request.codes {
+            let code = codes.get(hash).ok_or(ReadError::NoCode(*hash))?;
+            bytes += code.len();
+            if bytes > bytes_max {
+                return Err(ReadError::TooBig { bytes_max });
+            }
+            bag.codes.push(code.clone());
+        }
+        count(&self.counters.reads, 1);
+        count(&self.counters.keys, request.keys());
+        count(&self.counters.bag_bytes, bytes);
+        Ok(bag)
+    }
+
+    /// Calls `read` with the subtrie of an account at one block.
+    fn with_version<T>(
+        &self,
+        block: BlockId,
+        account: &B256,
+        read: impl FnOnce(cambium_trie::VersionView<'_>) -> T,
+    ) -> Result<T, ReadError> {
+        let known = self.known.read();
+        let version = known.find(block)?;
+        let place = self.place(account)?;
+        let subtrie = self.subtries[place].read();
+        Ok(read(subtrie.at(&version.versions[place])))
+    }
+
+    /// An account and its storage root at one block, for whoever trusts this process.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such version, or if the account is another shard's.
+    pub fn account(
+        &self,
+        block: BlockId,
+        account: &B256,
+    ) -> Result<Option<(Account, B256)>, ReadError> {
+        self.with_version(block, account, |view| view.account(account))
+    }
+
+    /// Many accounts at one block, in the order of `accounts`, for whoever trusts this process. Their look-ups wait for memory
+    /// together.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::account`].
+    pub fn accounts(
+        &self,
+        block: BlockId,
+        accounts: &[B256],
+    ) -> Result<Vec<Option<(Account, B256)>>, ReadError> {
+        let known = self.known.read();
+        let version = known.find(block)?;
+        let mut places = vec![Vec::new(); self.subtries.len()];
+        for (at, account) in accounts.iter().enumerate() {
+            places[self.place(account)?].push(at);
+        }
+        let mut found = vec![None; accounts.len()];
+        let mut own = Vec::new();
+        for (place, places) in places.into_iter().enumerate() {
+            own.clear();
+            own.extend(places.iter().map(|at| accounts[*at]));
+            let subtrie = self.subtries[place].read();
+            let values = subtrie.at(&version.versions[place]).accounts(&own);
+            places
+                .into_iter()
+                .zip(values)
+                .for_each(|(at, value)| found[at] = value);
+        }
+        Ok(found)
+    }
+
+    fn place(&self, account: &B256) -> Result<usize, ReadError> {
+        self.range.place(account).ok_or(ReadError::OtherShard {
+            account: *account,
+            index: self.range.index(),
+            count: self.range.count(),
+        })
+    }
+
+    /// A slot at one block, for whoever trusts this process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::account`].
+    pub fn slot(&self, block: BlockId, account: &B256, slot: &B256) -> Result<U256, ReadError> {
+        self.with_version(block, account, |view| view.slot(account, slot))
+    }
+
+    fn memory_bytes_of(&self, known: &Known) -> usize {
+        let tries = self.subtries.iter().map(|trie| trie.read().memory_bytes());
+        tries.sum::<usize>() + known.memory_bytes()
+    }
+
+    /// What the shard has, and what it has done.
+    pub fn stats(&self) -> ShardStats {
+        let known = self.known.read();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ShardStats {
+            oldest: known.oldest(),
+            newest: known.newest(),
+            versions: known.len(),
+            nodes: self.subtries.iter().map(|trie| trie.read().nodes()).sum(),
+            memory_bytes: self.memory_bytes_of(&known),
+            codes: self.codes.read().len(),
+            updates: get(&self.counters.updates),
+            refused: get(&self.counters.refused),
+            reads: get(&self.counters.reads),
+            keys: get(&self.counters.keys),
+            bag_bytes: get(&self.counters.bag_bytes),
+        }
+    }
+
+    /// Paths of the subtries that the shard owns.
+    pub fn prefixes(&self) -> impl Iterator<Item = Path> {
+        self.range.prefixes()
+    }
+}
+
+/// Versions of the subtries of one block.
+type Versions = Vec<Version>;

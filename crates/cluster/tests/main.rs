@@ -1,0 +1,8 @@
+//! Shards, readers and what is between them, against whole tries.
+
+mod common;
+
+mod lies;
+mod messages;
+mod readers;
+mod shards;

@@ -1,0 +1,77 @@
+//! What travels between processes: it comes back as it was, and malformed bytes are errors.
+
+use crate::common::{Keys, State, random_hash};
+use cambium_cluster::{BlockUpdate, NodeBag, ReadGroup, ReadRequest};
+use cambium_seeds::{Random, seeds};
+use cambium_trie::{BagLevels, Deletes, ProofTargets};
+
+fn mangled(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    match random.below(3) {
+        0 => bytes.truncate(random.below(bytes.len() as u64) as usize),
+        1 => {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] = random.next() as u8;
+        }
+        _ => bytes.push(random.next() as u8),
+    }
+    bytes
+}
+
+#[test]
+fn messages_come_back_as_they_were() {
+    for seed in seeds!(0..30) {
+        let mut random = Random::new(seed);
+        let keys = Keys::new(&mut random, 12, 6);
+        let mut state = State::genesis();
+        for salt in 0..8 {
+            let changes = keys.changes(&mut random, &state.model);
+            state = state.child(&changes, salt);
+        }
+        let mut update = state.update(1);
+        update.storage_roots = vec![(random_hash(&mut random), random_hash(&mut random))];
+        let bytes = update.encode();
+        assert_eq!(BlockUpdate::decode(&bytes).unwrap(), update);
+
+        let group = |random: &mut Random| ReadGroup {
+            targets: ProofTargets::new(
+                (0..random.below(4))
+                    .map(|_| {
+                        let slots = (0..random.below(3)).map(|_| random_hash(random)).collect();
+                        (random_hash(random), slots)
+                    })
+                    .collect(),
+            ),
+            levels: BagLevels {
+                accounts: random.below(65) as u8,
+                slots: random.below(65) as u8,
+                deletes: [Deletes::Nothing, Deletes::Slots, Deletes::All][random.below(3) as usize],
+            },
+        };
+        let request = ReadRequest {
+            block: state.id,
+            groups: (0..random.below(4)).map(|_| group(&mut random)).collect(),
+            codes: vec![(random_hash(&mut random), random_hash(&mut random))],
+        };
+        let asked = request.encode();
+        assert_eq!(ReadRequest::decode(&asked).unwrap(), request);
+
+        let bag = NodeBag {
+            nodes: update.top.clone(),
+            codes: vec![vec![1, 2, 3].into()],
+        };
+        let answered = bag.encode();
+        assert_eq!(NodeBag::decode(&answered).unwrap(), bag);
+
+        for _ in 0..200 {
+            // Any result will do, but for a panic.
+            let _ = BlockUpdate::decode(&mangled(&mut random, &bytes));
+            let _ = ReadRequest::decode(&mangled(&mut random, &asked));
+            let _ = NodeBag::decode(&mangled(&mut random, &answered));
+        }
+        let last = bytes.len() - 1;
+        assert!(BlockUpdate::decode(&bytes[..last]).is_err());
+        assert!(ReadRequest::decode(&asked[..asked.len() - 1]).is_err());
+        assert!(NodeBag::decode(&answered[..answered.len() - 1]).is_err());
+    }
+}
