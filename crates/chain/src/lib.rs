@@ -30,6 +30,7 @@ mod again;
 mod insert;
 mod import;
 mod dry_run;
+mod draft;
 mod access_list;
 mod sealer;
 mod stateless;
@@ -40,12 +41,13 @@ pub use body::{
     validate_ommers, validate_size,
 };
 pub use cambium_evm::{
-    AccessListSizes, Block, BlockChanges, BlockExecutor, BlockInput, BlockState, ClaimedChanges,
-    ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
+    AccessListSizes, Block, BlockChanges, BlockExecutor, BlockInput, BlockState, Chosen,
+    ClaimedChanges, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
     OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError, StateRead, Timed,
     Transaction, TransactionFault, block_env, config_env, transaction_env,
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
+pub use draft::{complete_header, keep_transactions};
 pub use dry_run::{DryRun, DryRunError};
 pub use dump::{DumpProgress, DumpSummary};
 pub use error::{BlockFault, ChainError};

@@ -1,13 +1,12 @@
 //! Building blocks: a draft, of which the transactions are chosen, is executed and gets its header.
 
 use crate::{
-    Block, Chain, ChainError,
+    Block, Chain, ChainError, complete_header,
     error::execution_error,
     reads::TimedReads,
     stored::{KnownBlock, meta, packed_receipts},
 };
-use alloy_consensus::proofs::calculate_receipt_root;
-use alloy_primitives::U256;
+use alloy_primitives::{B256, U256};
 use alloy_rlp::Encodable;
 use cambium_evm::{Executor, Hooks, Outcome, Sequential};
 use cambium_primitives::{AccessList, BlockId};
@@ -39,12 +38,10 @@ impl ChainSealer<'_> {
         input.rules.block_access_list |= chain.keeps_preimages();
         let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let bloom = outcome.logs_bloom();
+        // The root follows below.
+        complete_header(&mut block.header, &outcome, B256::ZERO);
         let Outcome {
             receipts,
-            gas_used,
-            blob_gas_used,
-            requests,
             changes,
             codes,
             access_list,
@@ -53,16 +50,10 @@ impl ChainSealer<'_> {
         let staged = session.finish(changes, codes)?;
         let preimages = chain.created(access_list.as_ref(), staged.changes(), staged.reverts());
         let access_list = access_list.filter(|_| is_listed);
-        let header = &mut block.header;
-        header.receipts_root = calculate_receipt_root(&receipts);
-        header.logs_bloom = bloom;
-        header.gas_used = gas_used;
-        header.blob_gas_used = header.blob_gas_used.map(|_| blob_gas_used);
-        header.requests_hash = header.requests_hash.map(|_| requests.requests_hash());
-        header.block_access_list_hash = access_list.as_ref().map(AccessList::hash);
-        header.state_root = staged.root();
+        block.header.state_root = staged.root();
+        block.header.block_access_list_hash = access_list.as_ref().map(AccessList::hash);
         let receipts = keeps_receipts.then(|| packed_receipts(&receipts)).flatten();
-        let hash = header.hash_slow();
+        let hash = block.header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);
         // Total difficulty is not used past the merge.

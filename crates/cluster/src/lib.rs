@@ -19,6 +19,8 @@
 //! | `shard` | versions by block, updates, reads |
 //! | `shards` | all shards as one: requests are divided, and replicas tried in turn |
 //! | `reader` | the state at one block, verified |
+//! | `submission` | transactions that a client has run, with the nodes that they read |
+//! | `builder` | blocks of submissions, on a pruned trie; what is stale is revised |
 //!
 //! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
 
@@ -29,11 +31,15 @@ mod bag;
 mod shard;
 mod shards;
 mod reader;
+mod submission;
+mod builder;
 
 pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest, RequestError};
+pub use builder::{BuildError, Builder, Built, Incomplete, LeftOut};
 pub use range::{RangeError, ShardRange};
-pub use reader::{Reader, ReaderError};
+pub use reader::{Reader, ReaderError, ReaderView};
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
 pub use shards::{Service, Shards};
+pub use submission::{DroppedError, Submission};
 pub use top::{TopError, top_nodes};
 pub use update::{BlockUpdate, UpdateError};

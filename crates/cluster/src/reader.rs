@@ -15,8 +15,8 @@ use alloy_primitives::{
 use cambium_evm::{ManyRead, StateRead, account_info};
 use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path};
 use cambium_trie::{
-    Alone, BagLevels, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie, ProofTargets,
-    Stub, TrieError, UnfoldError, UpdateError, commit_with,
+    Alone, BagLevels, BagMaker, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie,
+    ProofTargets, Stub, TrieError, UnfoldError, UpdateError, commit_with,
 };
 use parking_lot::RwLock;
 use revm::{
@@ -75,6 +75,9 @@ pub enum ReaderError {
         /// What does not fit.
         source: TrieError,
     },
+    /// A node or a code is missing, and nobody was to be asked.
+    #[error("the state after block {0} is incomplete here")]
+    Incomplete(BlockId),
     /// The hash of an old block is not known.
     #[error("the hash of block {0} is not known here")]
     BlockHash(BlockNumber),
@@ -120,6 +123,19 @@ impl Reader {
                 .collect(),
             counters: Counters::default(),
         }
+    }
+
+    /// The same, keeping at least the nodes of the account trie at depths below `accounts`.
+    pub(crate) fn keeping(mut self, accounts: u8) -> Self {
+        self.levels[0] = self.levels[0].max(accounts);
+        self
+    }
+
+    /// Loads all nodes of the account trie at depths below `depth`, which is 1 or 2.
+    pub(crate) fn load_top(&self, depth: usize) -> Result<(), ReaderError> {
+        let nibbles = if depth > 1 { 16 } else { 1 };
+        let keys = (0..nibbles).map(|nibble| some_key_below(&Path::from_nibbles(&[nibble])));
+        self.load(&ProofTargets::new(keys.collect()), Deletes::Nothing)
     }
 
     /// The block after which the state is read.
@@ -256,14 +272,92 @@ impl Reader {
         Ok(())
     }
 
+    /// Takes nodes of a bag on the paths of targets where the trie has blinded nodes with their hashes. Returns the number of
+    /// accounts and slots whose paths are incomplete afterwards.
+    pub fn offer(&self, bag: &BagNodes, targets: &ProofTargets) -> usize {
+        let mut trie = self.trie.write();
+        for target in targets.accounts() {
+            let leaves = 1 + target.1.len();
+            let one = ProofTargets::new(vec![target.clone()]);
+            // A node that is missing or malformed leaves the path incomplete.
+            let _ = trie.load(&one, &mut bag.unfolder(leaves));
+            let _ = trie.load_siblings(&one, Deletes::Slots, &mut bag.unfolder(leaves));
+        }
+        drop(trie);
+        let missing = self.missing(targets, Deletes::Nothing);
+        let keys = missing.iter().flat_map(|group| group.targets.accounts());
+        keys.map(|(_, slots)| slots.len().max(1)).sum()
+    }
+
+    /// Keeps codes, which are known by their hashes.
+    pub fn offer_codes(&self, codes: &[Bytes]) {
+        let known = codes.iter().map(|code| (keccak256(code), code.clone()));
+        self.codes.write().extend(known);
+    }
+
+    /// Those of the codes with these hashes that are here.
+    pub fn codes<'h>(&self, hashes: impl Iterator<Item = &'h B256>) -> Vec<Bytes> {
+        let codes = self.codes.read();
+        hashes.filter_map(|hash| codes.get(hash).cloned()).collect()
+    }
+
+    /// The codes that are here of the accounts among targets.
+    pub fn codes_of(&self, targets: &ProofTargets) -> Vec<Bytes> {
+        let trie = self.trie.read();
+        let hashes: std::collections::BTreeSet<_> = targets
+            .accounts()
+            .iter()
+            .filter_map(|(path, _)| match trie.lookup(&Path::account(path)) {
+                Lookup::Account(account) => Some(account.code_hash),
+                _ => None,
+            })
+            .collect();
+        drop(trie);
+        self.codes(hashes.iter())
+    }
+
+    /// The nodes on the paths of targets, from these levels on. All of them must have been loaded.
+    ///
+    /// # Errors
+    ///
+    /// If a node was not loaded.
+    pub fn nodes(
+        &self,
+        targets: &ProofTargets,
+        levels: BagLevels,
+    ) -> Result<Vec<Bytes>, ReaderError> {
+        let trie = self.trie.read();
+        let mut maker = BagMaker::of_trie(&trie, usize::MAX);
+        let added = maker.add(targets, levels);
+        added.map_err(|_| ReaderError::Incomplete(self.block))?;
+        Ok(maker.finish())
+    }
+
+    /// The nodes that reading targets and applying changes need, and no others. All of them must have been loaded.
+    ///
+    /// # Errors
+    ///
+    /// If a node was not loaded.
+    pub(crate) fn witness(
+        &self,
+        targets: &ProofTargets,
+        changes: &Changes,
+    ) -> Result<Vec<Bytes>, ReaderError> {
+        let mut trie = self.trie.write();
+        let nothing = BagNodes::default();
+        let extracted =
+            trie.extract_for_changes(targets, changes.accounts(), &mut nothing.unfolder(1));
+        let extracted = extracted.map_err(|_| ReaderError::Incomplete(self.block))?;
+        Ok(extracted.witness_nodes())
+    }
+
     /// The account at a path.
     ///
     /// # Errors
     ///
     /// If it can't be read.
     pub fn account(&self, path: &B256) -> Result<Option<Account>, ReaderError> {
-        let found = self.lookup(&Path::account(path), || vec![(*path, vec![])])?;
-        Ok(found.and_then(|leaf| leaf.left()))
+        self.asking().account(path)
     }
 
     /// The value of a slot; zero if there is none.
@@ -272,30 +366,31 @@ impl Reader {
     ///
     /// If it can't be read.
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, ReaderError> {
-        let path = Path::slot(account, slot);
-        let found = self.lookup(&path, || vec![(*account, vec![*slot])])?;
-        Ok(found.and_then(|leaf| leaf.right()).unwrap_or_default())
+        self.asking().slot(account, slot)
     }
 
-    fn lookup(
-        &self,
-        path: &Path,
-        targets: impl Fn() -> Vec<(B256, Vec<B256>)>,
-    ) -> Result<Option<Leaf>, ReaderError> {
-        for _ in 0..ROUNDS_MAX {
-            match self.trie.read().lookup(path) {
-                Lookup::Account(account) => return Ok(Some(Leaf::Account(account))),
-                Lookup::Slot(value) => return Ok(Some(Leaf::Slot(value))),
-                Lookup::Absent | Lookup::Entry(_) => return Ok(None),
-                Lookup::Stub { .. } => {}
-            }
-            self.load(&ProofTargets::new(targets()), Deletes::Nothing)?;
+    const fn asking(&self) -> ReaderView<'_> {
+        ReaderView {
+            reader: self,
+            asks: true,
         }
-        Err(ReadError::Unavailable {
-            index: 0,
-            what: format!("no answer has the node on the path {path}"),
+    }
+
+    /// The same state, without a request to anybody: where a node is missing, a read fails.
+    pub const fn without_asking(&self) -> ReaderView<'_> {
+        ReaderView {
+            reader: self,
+            asks: false,
         }
-        .into())
+    }
+
+    /// Loads what applying changes needs.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read.
+    pub fn load_for_changes(&self, changes: &Changes) -> Result<(), ReaderError> {
+        self.load(&ProofTargets::of_changes(changes.accounts()), Deletes::All)
     }
 
     /// Moves on to a child of the block: applies its changes, verifies that they lead to its state root, and prunes the
@@ -310,51 +405,126 @@ impl Reader {
         if header.parent_hash != head.hash || head.number.checked_add(1) != Some(block.number) {
             return Err(ReaderError::NotChild { block, head });
         }
-        self.load(&ProofTargets::of_changes(changes.accounts()), Deletes::All)?;
+        self.load_for_changes(changes)?;
+        let before = self.trie.get_mut().state_root().unwrap_or_default();
+        let (got, expected) = (self.apply(block, changes)?, header.state_root);
+        if got != expected {
+            // What was read of the block is lost.
+            *self.trie.get_mut() = trie_of(before);
+            return Err(ReaderError::Root {
+                block,
+                expected,
+                got,
+            });
+        }
+        self.move_to(block);
+        self.settle()
+    }
+
+    /// Moves on to a block of one's own: applies its changes, for which all was loaded, and makes its header of the
+    /// trie and of its root. [`Self::settle`] comes after it. Returns the block's name.
+    ///
+    /// # Errors
+    ///
+    /// If the changes don't fit the state. The reader is at its block as before.
+    pub fn advance_by(
+        &mut self,
+        changes: &Changes,
+        header: impl FnOnce(&PartialTrie, B256) -> Header,
+    ) -> Result<BlockId, ReaderError> {
+        let root = self.apply(self.block, changes)?;
+        let header = header(self.trie.get_mut(), root);
+        let block = BlockId::new(header.number, header.hash_slow());
+        self.move_to(block);
+        Ok(block)
+    }
+
+    /// Applies changes of `block`. Returns the root.
+    fn apply(&mut self, block: BlockId, changes: &Changes) -> Result<B256, ReaderError> {
         let trie = self.trie.get_mut();
         let before = trie.state_root().unwrap_or_default();
         let applied = trie.apply(changes.accounts(), &mut BagNodes::default().unfolder(1));
-        let result = applied
-            .map_err(|error| update_error(block, error))
-            .and_then(|()| {
-                commit_with(&mut [&mut *trie], &mut Default::default(), &Alone);
-                let got = trie.state_root().unwrap_or_default();
-                let expected = header.state_root;
-                if got != expected {
-                    return Err(ReaderError::Root {
-                        block,
-                        expected,
-                        got,
-                    });
-                }
-                let pruned = trie.prune(self.levels[0], self.levels[1]);
-                pruned.map_err(|source| ReaderError::Changes { block, source })
-            });
-        if result.is_err() {
-            // What was read of the block is lost.
+        if let Err(error) = applied {
             *trie = trie_of(before);
-            return result;
+            return Err(update_error(block, error));
         }
-        if let Some(compacted) = trie.compacted() {
-            *trie = compacted;
-        }
+        commit_with(&mut [&mut *trie], &mut Default::default(), &Alone);
+        Ok(trie.state_root().unwrap_or_default())
+    }
+
+    fn move_to(&mut self, block: BlockId) {
         self.block = block;
         self.hashes.insert(block.number, block.hash);
-        self.hashes.retain(|number, _| number + 256 >= block.number);
-        Ok(())
+        self.hashes
+            .retain(|number, _| number.saturating_add(256) >= block.number);
+    }
+
+    /// The storage roots of the accounts whose slots are among these changes, sorted by path.
+    pub fn storage_roots(&self, changes: &Changes) -> Vec<(B256, B256)> {
+        let trie = self.trie.read();
+        let changes = changes.accounts().iter();
+        changes
+            .filter(|change| change.wipe || !change.slots.is_empty())
+            .filter_map(|change| Some((change.path, trie.storage_root_of(&change.path)?)))
+            .collect()
     }
 
     /// Prunes the trie to the levels that are kept.
     ///
     /// # Errors
     ///
-    /// Never for a trie that was read.
-    pub fn prune(&mut self) -> Result<(), TrieError> {
+    /// Never for a trie that was read, and hashed since it changed.
+    pub fn settle(&mut self) -> Result<(), ReaderError> {
         let [accounts, slots] = self.levels;
-        self.trie.get_mut().prune(accounts, slots)
+        let block = self.block;
+        let trie = self.trie.get_mut();
+        let pruned = trie.prune(accounts, slots);
+        pruned.map_err(|source| ReaderError::Changes { block, source })?;
+        if let Some(compacted) = trie.compacted() {
+            *trie = compacted;
+        }
+        Ok(())
     }
 }
 
+/// The state of a [`Reader`], with or without requests for what is missing.
+#[derive(Clone, Copy, Debug)]
+pub struct ReaderView<'r> {
+    reader: &'r Reader,
+    asks: bool,
+}
+
+impl ReaderView<'_> {
+    fn account(&self, path: &B256) -> Result<Option<Account>, ReaderError> {
+        let found = self.lookup(&Path::account(path), || vec![(*path, vec![])])?;
+        Ok(found.and_then(|leaf| leaf.left()))
+    }
+
+    fn slot(&self, account: &B256, slot: &B256) -> Result<U256, ReaderError> {
+        let path = Path::slot(account, slot);
+        let found = self.lookup(&path, || vec![(*account, vec![*slot])])?;
+        Ok(found.and_then(|leaf| leaf.right()).unwrap_or_default())
+    }
+
+    fn lookup(
+        &self,
+        path: &Path,
+        targets: impl Fn() -> Vec<(B256, Vec<B256>)>,
+    ) -> Result<Option<Leaf>, ReaderError> {
+        let reader = self.reader;
+        for _ in 0..ROUNDS_MAX {
+            match reader.trie.read().lookup(path) {
+                Lookup::Account(account) => return Ok(Some(Leaf::Account(account))),
+                Lookup::Slot(value) => return Ok(Some(Leaf::Slot(value))),
+                Lookup::Absent | Lookup::Entry(_) => return Ok(None),
+                Lookup::Stub { .. } if !self.asks => break,
+                Lookup::Stub { .. } => {}
+            }
+            reader.load(&ProofTargets::new(targets()), Deletes::Nothing)?;
+        }
+        Err(ReaderError::Incomplete(reader.block))
+    }
+}
 fn update_error(block: BlockId, error: UpdateError<UnfoldError>) -> ReaderError {
     match error {
         UpdateError::Resolve(source) => ReaderError::Bag { block, source },
@@ -402,7 +572,7 @@ impl Leaf {
     }
 }
 
-impl DatabaseRef for Reader {
+impl DatabaseRef for ReaderView<'_> {
     type Error = ReaderError;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ReaderError> {
@@ -411,16 +581,20 @@ impl DatabaseRef for Reader {
             return Ok(None);
         };
         let hash = account.code_hash;
-        if hash != KECCAK256_EMPTY && !self.codes.read().contains_key(&hash) {
+        let reader = self.reader;
+        if hash != KECCAK256_EMPTY && !reader.codes.read().contains_key(&hash) {
+            if !self.asks {
+                return Err(ReaderError::Incomplete(reader.block));
+            }
             // Execution asks for a code by its hash alone, which no shard is known by.
-            self.ask(Vec::new(), vec![(hash, path)])?;
+            reader.ask(Vec::new(), vec![(hash, path)])?;
         }
         Ok(Some(account_info(account)))
     }
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, ReaderError> {
-        let block = self.block;
-        let code = self.codes.read().get(&code_hash).cloned();
+        let block = self.reader.block;
+        let code = self.reader.codes.read().get(&code_hash).cloned();
         let code = code.ok_or(ReaderError::Code {
             block,
             code: code_hash,
@@ -433,17 +607,42 @@ impl DatabaseRef for Reader {
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, ReaderError> {
-        let hash = self.hashes.get(&number).copied();
+        let hash = self.reader.hashes.get(&number).copied();
         hash.ok_or(ReaderError::BlockHash(number))
+    }
+}
+
+impl DatabaseRef for Reader {
+    type Error = ReaderError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ReaderError> {
+        self.asking().basic_ref(address)
+    }
+
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, ReaderError> {
+        self.asking().code_by_hash_ref(code_hash)
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, ReaderError> {
+        self.asking().storage_ref(address, index)
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, ReaderError> {
+        self.asking().block_hash_ref(number)
+    }
+}
+
+impl StateRead for ReaderView<'_> {
+    fn has_storage(&self, address: Address) -> Result<bool, ReaderError> {
+        let path = keccak256(address);
+        self.account(&path)?;
+        Ok(self.reader.trie.read().has_storage(&path))
     }
 }
 
 impl StateRead for Reader {
     fn has_storage(&self, address: Address) -> Result<bool, ReaderError> {
-        let path = keccak256(address);
-        self.account(&path)?;
-        let trie = self.trie.read();
-        Ok(trie.has_storage(&path))
+        self.asking().has_storage(address)
     }
 
     fn read_all(

@@ -2,6 +2,7 @@
 
 mod common;
 
+mod builders;
 mod lies;
 mod messages;
 mod readers;

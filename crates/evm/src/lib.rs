@@ -34,6 +34,7 @@ mod results;
 mod ahead;
 mod executor;
 mod sequential;
+mod candidates;
 mod listed;
 mod optimistic;
 mod batch;
@@ -51,6 +52,7 @@ pub use block::{
 };
 pub use block_executor::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN, PARALLEL_GAS_MIN};
 pub use block_state::{BlockChanges, BlockState};
+pub use candidates::{Chosen, execute_candidates};
 pub use env::{block_env, config_env, transaction_env};
 pub use executor::{ClaimedChanges, ExecutionCounts, Executor, Hooks, RootAfter, Timed};
 pub use listed::{ListReads, Listed};

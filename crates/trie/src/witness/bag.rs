@@ -84,11 +84,22 @@ impl<'t> BagMaker<'t> {
         }
     }
 
+    /// An empty bag of nodes of a hashed trie, of at most `bytes_max` bytes.
+    pub fn of_trie(trie: &'t PartialTrie, bytes_max: usize) -> Self {
+        Self::new(
+            VersionView {
+                trie,
+                root: trie.root,
+            },
+            bytes_max,
+        )
+    }
+
     /// Adds what reading `targets` needs.
     ///
     /// # Errors
     ///
-    /// If the bag becomes too big.
+    /// If the bag becomes too big, or if the trie has a blinded node on the way.
     pub fn add(&mut self, targets: &ProofTargets, levels: BagLevels) -> Result<(), BagError> {
         let inside: Vec<_> = targets
             .accounts()
@@ -220,6 +231,14 @@ impl PartialTrie {
             }
         }
         nodes
+    }
+
+    /// The storage root of the account at `path`, if its leaf is here and hashed.
+    pub fn storage_root_of(&self, path: &B256) -> Option<B256> {
+        match self.walk(self.root, &path.0, self.base.len()).0 {
+            NodeId::Account(index) => self.storage_root_at(self.arena.accounts[index].storage),
+            _ => None,
+        }
     }
 
     /// Whether the account at `path` has slots. False if there is no such account, or if its leaf is not here.

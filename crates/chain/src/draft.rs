@@ -1,0 +1,59 @@
+//! From a draft to a block: which of its transactions are kept, and the fields of its header that follow from execution.
+
+use crate::{Block, ChainSpec, DryRunError};
+use alloy_consensus::{
+    Header,
+    proofs::{calculate_receipt_root, calculate_transaction_root},
+};
+use alloy_primitives::{Address, B256};
+use cambium_evm::{Chosen, Outcome, StateRead, execute_candidates};
+use cambium_primitives::{AccessList, BlockId};
+
+impl ChainSpec {
+    /// Executes the transactions of a draft, a block past the merge, in their order on its parent's state, and leaves out
+    /// those that can't be executed: see [`Chosen`]. The outcome has an access list on every fork.
+    ///
+    /// # Errors
+    ///
+    /// If a step of the block fails that is not a transaction.
+    pub fn choose<DB: StateRead>(
+        &self,
+        draft: &Block,
+        senders: &[Address],
+        state: DB,
+    ) -> Result<Chosen<DB::Error>, DryRunError<DB::Error>> {
+        let mut input = self.input(draft, senders, true);
+        input.rules.block_access_list = true;
+        execute_candidates(&input, state).map_err(|error| DryRunError {
+            id: BlockId::new(draft.header.number, draft.header.hash_slow()),
+            error,
+        })
+    }
+}
+
+/// Fills in the fields of a draft's header that follow from its execution: state root, receipts root, logs bloom, gas used,
+/// requests hash and access list's hash, each where the draft has it. The other fields are final.
+pub fn complete_header(header: &mut Header, outcome: &Outcome, state_root: B256) {
+    header.receipts_root = calculate_receipt_root(&outcome.receipts);
+    header.logs_bloom = outcome.logs_bloom();
+    header.gas_used = outcome.gas_used;
+    header.blob_gas_used = header.blob_gas_used.map(|_| outcome.blob_gas_used);
+    header.requests_hash = header
+        .requests_hash
+        .map(|_| outcome.requests.requests_hash());
+    let list = outcome.access_list.as_ref();
+    header.block_access_list_hash = header
+        .block_access_list_hash
+        .and_then(|_| list.map(AccessList::hash));
+    header.state_root = state_root;
+}
+
+/// Leaves the transactions of a draft with these indices, in this order.
+pub fn keep_transactions(draft: &mut Block, kept: &[usize]) {
+    let all = std::mem::take(&mut draft.body.transactions);
+    draft.body.transactions = kept
+        .iter()
+        .filter_map(|index| all.get(*index).cloned())
+        .collect();
+    draft.header.transactions_root = calculate_transaction_root(&draft.body.transactions);
+}

@@ -1,0 +1,303 @@
+//! Building blocks from submissions, on a pruned trie.
+//!
+//! A submission's bag was made on an older state. The builder *revises* it: it walks its own trie, at its head. Where that has a
+//! node, the node counts; at a blinded node it takes the bag's node with that hash. Nothing is checked against the root
+//! that the bag was made for. Where neither has the node, the path is incomplete: the builder fetches it, or leaves the transaction out.
+
+use crate::{
+    bag::NodeBag,
+    reader::{Reader, ReaderError},
+    submission::{Submission, targets_of_list},
+    top::top_nodes,
+    update::BlockUpdate,
+};
+use alloy_primitives::{Address, B256};
+use cambium_chain::{
+    Block, BlockWitness, ChainSpec, Outcome, WitnessForm, complete_header, keep_transactions,
+};
+use cambium_evm::{ExecutionError, SignatureError, recover_senders};
+use cambium_primitives::{AccessList, BlockId};
+use cambium_trie::{BagNodes, Deletes, Witness};
+
+/// What a builder does about a path that is incomplete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Incomplete {
+    /// It reads what is missing from the shards.
+    #[default]
+    Fetch,
+    /// It leaves the transaction out.
+    Reject,
+}
+
+/// Why no block is built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The state can't be read.
+    #[error(transparent)]
+    Reader(#[from] ReaderError),
+    /// A step of the block fails that is not a transaction.
+    #[error("block {id}: {reason}")]
+    Block {
+        /// The draft.
+        id: BlockId,
+        /// What fails.
+        reason: String,
+    },
+    /// The draft is not a child of the builder's head.
+    #[error("the draft is a child of {parent}, and the builder is at {head}")]
+    OtherParent {
+        /// Hash of the draft's parent.
+        parent: B256,
+        /// The builder's head.
+        head: BlockId,
+    },
+}
+
+/// Why a submission is not in a block.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftOut {
+    /// Its signature is invalid.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// The builder's head has nodes on its paths that neither the builder nor the bag has.
+    #[error("the bag was made on block {ran_on}, and lacks nodes on {paths} of its paths")]
+    Stale {
+        /// The block that it ran on.
+        ran_on: BlockId,
+        /// Number of accounts and slots.
+        paths: usize,
+    },
+    /// It can't be executed after those before it.
+    #[error(transparent)]
+    Execution(#[from] Box<ExecutionError<ReaderError>>),
+}
+
+/// A block, with all that others need of it.
+#[derive(Debug)]
+pub struct Built {
+    /// The block.
+    pub block: Block,
+    /// Number and hash.
+    pub id: BlockId,
+    /// What it tells the shards.
+    pub update: BlockUpdate,
+    /// Its access list.
+    pub access_list: Option<AccessList>,
+    /// What executing it again needs, of its parent's state.
+    pub bag: NodeBag,
+    /// Outcome of its execution, without what `update` and `access_list` have.
+    pub gas_used: u64,
+    /// Submissions that are not in it, by their numbers, with the reasons.
+    pub left_out: Vec<(usize, LeftOut)>,
+}
+
+/// Builds blocks on a pruned trie.
+#[derive(Debug)]
+pub struct Builder {
+    reader: Reader,
+    spec: ChainSpec,
+    incomplete: Incomplete,
+    /// Depth of the shards' roots.
+    shard_depth: usize,
+}
+
+impl Builder {
+    /// A builder at the block of `reader`, for shards whose roots are at this depth. The reader keeps all nodes above them.
+    pub fn new(
+        reader: Reader,
+        spec: ChainSpec,
+        shard_depth: usize,
+        incomplete: Incomplete,
+    ) -> Self {
+        Self {
+            reader: reader.keeping(shard_depth as u8),
+            spec,
+            incomplete,
+            shard_depth,
+        }
+    }
+
+    /// The state at its head.
+    pub const fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Builds a block of submissions in their order, and moves on to it. `draft` has the header and the withdrawals: what
+    /// follows from transactions and execution is filled in.
+    ///
+    /// # Errors
+    ///
+    /// If no block can be built. The builder stays at its head.
+    pub fn build(
+        &mut self,
+        mut draft: Block,
+        submissions: &[Submission],
+    ) -> Result<Built, BuildError> {
+        let head = self.reader.block();
+        let parent = draft.header.parent_hash;
+        if parent != head.hash {
+            return Err(BuildError::OtherParent { parent, head });
+        }
+        self.reader.load_top(self.shard_depth)?;
+        let (mut left_out, mut kept) = (Vec::new(), Vec::new());
+        let mut senders = Vec::new();
+        for (number, sender) in self.senders(submissions).into_iter().enumerate() {
+            match sender {
+                Ok(sender) => {
+                    kept.push(number);
+                    senders.push(sender);
+                }
+                Err(error) => left_out.push((number, error.into())),
+            }
+        }
+        self.revise(submissions, &mut kept, &mut senders, &mut left_out)?;
+        let transactions = kept.iter().map(|at| submissions[*at].transaction.clone());
+        draft.body.transactions = transactions.collect();
+        let chosen = match self.incomplete {
+            Incomplete::Fetch => self.spec.choose(&draft, &senders, &self.reader),
+            Incomplete::Reject => {
+                let known = self.reader.without_asking();
+                self.spec.choose(&draft, &senders, known)
+            }
+        };
+        let chosen = chosen.map_err(|failed| match failed.error {
+            ExecutionError::Database(error) => BuildError::Reader(error),
+            error => BuildError::Block {
+                id: failed.id,
+                reason: error.to_string(),
+            },
+        })?;
+        for (at, error) in chosen.left_out {
+            left_out.push((kept[at], LeftOut::Execution(Box::new(error))));
+        }
+        left_out.sort_by_key(|(number, _)| *number);
+        keep_transactions(&mut draft, &chosen.kept);
+        self.finish(draft, chosen.outcome, left_out)
+    }
+
+    /// The senders of all submissions.
+    fn senders(&self, submissions: &[Submission]) -> Vec<Result<Address, SignatureError>> {
+        let transactions: Vec<_> = submissions
+            .iter()
+            .map(|it| it.transaction.clone())
+            .collect();
+        match recover_senders(&transactions, true) {
+            Ok(senders) => senders.into_iter().map(Ok).collect(),
+            // One by one, to find those that are valid.
+            Err(_) => transactions
+                .iter()
+                .map(|transaction| {
+                    let senders = recover_senders(std::slice::from_ref(transaction), true)?;
+                    Ok(senders[0])
+                })
+                .collect(),
+        }
+    }
+
+    /// Completes the builder's trie with the nodes of bags, and with nodes of shards or not at all.
+    fn revise(
+        &self,
+        submissions: &[Submission],
+        kept: &mut Vec<usize>,
+        senders: &mut Vec<Address>,
+        left_out: &mut Vec<(usize, LeftOut)>,
+    ) -> Result<(), BuildError> {
+        let nodes = kept.iter().flat_map(|at| &submissions[*at].bag.nodes);
+        let nodes: Vec<_> = nodes.cloned().collect();
+        let bag = BagNodes::new(&nodes);
+        for at in &*kept {
+            self.reader.offer_codes(&submissions[*at].bag.codes);
+        }
+        let mut all = cambium_trie::ProofTargets::default();
+        let mut fresh = Vec::new();
+        for at in &*kept {
+            let missing = self.reader.offer(&bag, &submissions[*at].touched);
+            fresh.push(missing);
+            if missing > 0 && self.incomplete == Incomplete::Fetch {
+                all = all.and(&submissions[*at].touched);
+            }
+        }
+        match self.incomplete {
+            Incomplete::Fetch => self.reader.load(&all, Deletes::Nothing)?,
+            Incomplete::Reject => {
+                let is_fresh = fresh.iter().map(|missing| *missing == 0);
+                for (at, paths) in kept.iter().zip(&fresh).filter(|(_, paths)| **paths > 0) {
+                    let ran_on = submissions[*at].ran_on;
+                    let paths = *paths;
+                    left_out.push((*at, LeftOut::Stale { ran_on, paths }));
+                }
+                let mut stays = is_fresh.clone();
+                kept.retain(|_| stays.next().unwrap_or_default());
+                let mut stays = is_fresh;
+                senders.retain(|_| stays.next().unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the block of an outcome, and moves on to it.
+    fn finish(
+        &mut self,
+        mut block: Block,
+        outcome: Outcome,
+        left_out: Vec<(usize, LeftOut)>,
+    ) -> Result<Built, BuildError> {
+        let touched = outcome.access_list.as_ref().map(targets_of_list);
+        let touched = touched.unwrap_or_default();
+        self.reader.load(&touched, Deletes::Nothing)?;
+        self.reader.load_for_changes(&outcome.changes)?;
+        let bag = NodeBag {
+            nodes: self.reader.witness(&touched, &outcome.changes)?,
+            codes: self.reader.codes_of(&touched),
+        };
+        let is_listed = block.header.block_access_list_hash.is_some();
+        let depth = self.shard_depth;
+        let mut top = Vec::new();
+        let (changes, reader) = (&outcome.changes, &mut self.reader);
+        let id = reader.advance_by(changes, |trie, root| {
+            complete_header(&mut block.header, &outcome, root);
+            top = top_nodes(trie, depth);
+            block.header.clone()
+        })?;
+        let storage_roots = reader.storage_roots(changes);
+        reader.settle()?;
+        let update = BlockUpdate {
+            header: block.header.clone(),
+            changes: outcome.changes,
+            codes: outcome.codes.into_iter().map(|(_, code)| code).collect(),
+            storage_roots,
+            top,
+        };
+        self.reader.offer_codes(&update.codes);
+        Ok(Built {
+            block,
+            id,
+            update,
+            access_list: outcome.access_list.filter(|_| is_listed),
+            bag,
+            gas_used: outcome.gas_used,
+            left_out,
+        })
+    }
+}
+
+impl Built {
+    /// The block with what executing it again needs: a verifier has no state of its own. `parent` is the RLP of the parent's
+    /// header.
+    pub fn witness(&self, parent: alloy_primitives::Bytes) -> BlockWitness {
+        use alloy_rlp::Encodable;
+        let mut rlp = Vec::new();
+        self.block.encode(&mut rlp);
+        BlockWitness {
+            form: WitnessForm::Own,
+            block: rlp.into(),
+            witness: Witness {
+                state: self.bag.nodes.clone(),
+                codes: self.bag.codes.clone(),
+                keys: Vec::new(),
+                headers: vec![parent],
+            },
+            layered: None,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Transactions that come with the nodes that they read: a client has run them on a recent state.
+
+use crate::{
+    bag::NodeBag,
+    reader::{Reader, ReaderError},
+};
+use alloy_consensus::{BlockBody, Header};
+use alloy_primitives::{Address, U256, keccak256, map::HashMap};
+use cambium_chain::{Block, ChainSpec};
+use cambium_evm::{ExecutionError, Recorder, Touched, Transaction, TransactionFault};
+use cambium_primitives::{AccessList, BlockId};
+use cambium_trie::{BagLevels, Deletes, ProofTargets};
+
+/// A transaction, with what it read on a recent state.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The transaction.
+    pub transaction: Transaction,
+    /// The block on whose state it ran.
+    pub ran_on: BlockId,
+    /// Paths of the accounts and slots that it read or wrote.
+    pub touched: ProofTargets,
+    /// The nodes on these paths below the builder's retention level, and codes.
+    pub bag: NodeBag,
+}
+
+/// Why a transaction is not submitted.
+#[derive(Debug, thiserror::Error)]
+pub enum DroppedError {
+    /// The state can't be read.
+    #[error(transparent)]
+    Reader(#[from] ReaderError),
+    /// It would be invalid.
+    #[error("the transaction is invalid on the state after block {ran_on}: {reason}")]
+    Invalid {
+        /// The block.
+        ran_on: BlockId,
+        /// The rule that it breaks.
+        reason: TransactionFault,
+    },
+    /// It would use gas for nothing.
+    #[error("the transaction reverts on the state after block {ran_on}, {gas_used} gas later")]
+    Reverts {
+        /// The block.
+        ran_on: BlockId,
+        /// Gas that it uses.
+        gas_used: u64,
+    },
+    /// The block that it would be in can't be executed.
+    #[error("no block can be built on block {ran_on}: {reason}")]
+    Block {
+        /// The block.
+        ran_on: BlockId,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Submission {
+    /// Runs a transaction on the state of `reader`, in a block whose header is guessed, and gathers what a builder needs that
+    /// keeps nodes at depths below `level`. `sender` is the transaction's.
+    ///
+    /// # Errors
+    ///
+    /// If the transaction would be invalid or revert there, or the state can't be read.
+    pub fn prepare(
+        reader: &Reader,
+        spec: &ChainSpec,
+        guessed: &Header,
+        transaction: Transaction,
+        sender: Address,
+        level: u8,
+    ) -> Result<Self, DroppedError> {
+        let ran_on = reader.block();
+        let draft = Block::new(
+            guessed.clone(),
+            BlockBody {
+                transactions: vec![transaction.clone()],
+                ommers: Vec::new(),
+                withdrawals: guessed.withdrawals_root.map(|_| Vec::new().into()),
+            },
+        );
+        let recorder = Recorder::new(reader);
+        let chosen = spec.choose(&draft, &[sender], &recorder);
+        let chosen = chosen.map_err(|error| match error.error {
+            ExecutionError::Database(error) => DroppedError::Reader(error),
+            error => DroppedError::Block {
+                ran_on,
+                reason: error.to_string(),
+            },
+        })?;
+        for (_, error) in chosen.left_out {
+            return Err(match error {
+                ExecutionError::Database(error) => DroppedError::Reader(error),
+                ExecutionError::InvalidTransaction { reason, .. } => {
+                    DroppedError::Invalid { ran_on, reason }
+                }
+                error => DroppedError::Block {
+                    ran_on,
+                    reason: error.to_string(),
+                },
+            });
+        }
+        if let Some(receipt) = chosen.outcome.receipts.first()
+            && !receipt.status()
+        {
+            let gas_used = chosen.outcome.gas_used;
+            return Err(DroppedError::Reverts { ran_on, gas_used });
+        }
+        let read = recorder.into_touched();
+        let touched = match &chosen.outcome.access_list {
+            Some(list) => targets_of_list(list),
+            None => targets_of(&read),
+        };
+        // What it writes may be deleted by then.
+        reader.load(&touched, Deletes::Slots)?;
+        let levels = BagLevels {
+            accounts: level,
+            slots: 0,
+            deletes: Deletes::Slots,
+        };
+        let codes = reader.codes(read.codes.iter());
+        Ok(Self {
+            transaction,
+            ran_on,
+            bag: NodeBag {
+                nodes: reader.nodes(&touched, levels)?,
+                codes,
+            },
+            touched,
+        })
+    }
+}
+
+/// What was read, by path.
+pub(crate) fn targets_of(touched: &Touched) -> ProofTargets {
+    let accounts = touched.accounts.iter().map(|(address, slots)| {
+        let slots = slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>()));
+        (keccak256(address), slots.collect())
+    });
+    ProofTargets::new(accounts.collect())
+}
+
+/// All that an access list names, by path.
+pub(crate) fn targets_of_list(list: &AccessList) -> ProofTargets {
+    let mut targets = HashMap::<Address, Vec<U256>>::default();
+    for account in list.accounts() {
+        let slots = targets.entry(account.address).or_default();
+        slots.extend(account.storage_changes.iter().map(|change| change.slot));
+        slots.extend(account.storage_reads.iter().copied());
+    }
+    let targets = targets.into_iter().map(|(address, slots)| {
+        let slots = slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>()));
+        (keccak256(address), slots.collect())
+    });
+    ProofTargets::new(targets.collect())
+}

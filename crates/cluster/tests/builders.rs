@@ -1,0 +1,387 @@
+//! Builders make the blocks that the engine makes of the same transactions, from stale bags or none; shards take their
+//! updates, and a verifier without state executes the blocks again.
+
+use crate::common::together;
+use alloy_consensus::Header;
+use alloy_primitives::{B256, Bytes};
+use cambium_chain::{Block, Chain, ChainSealer, Fork, GenesisPart, StatelessError, StatelessRules};
+use cambium_cluster::{
+    BuildError, Builder, Built, DroppedError, Incomplete, LeftOut, NodeBag, Reader, Shard,
+    ShardLimits, ShardLoader, ShardRange, Submission, top_nodes,
+};
+use cambium_evm::recover_senders;
+use cambium_primitives::Path;
+use cambium_seeds::Random;
+use cambium_state::{FaultyDisk, Options};
+use cambium_testkit::genesis_state;
+use cambium_trie::{Alone, NoResolve, PartialTrie, ProofTargets, commit_with};
+use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
+use std::{convert::Infallible, sync::Arc};
+
+fn params(fork: Fork) -> WorkloadParams {
+    WorkloadParams {
+        fork,
+        accounts: 200,
+        senders: Some(120),
+        holders: Some(150),
+        pools: 3,
+        slots: 600,
+        blocks: 6,
+        block_size: BlockSize::Transactions(30),
+        erc20_percent: 30,
+        swap_percent: 30,
+        ..WorkloadParams::default()
+    }
+}
+
+/// The shards of a workload's genesis state.
+fn shards_of(workload: &Workload, genesis: &Header, count: usize) -> Vec<Arc<Shard>> {
+    let mut accounts = Vec::new();
+    let listed = workload.for_each_part(|part| {
+        let GenesisPart::Account(address, account) = part else {
+            return Err("few slots are in one piece");
+        };
+        accounts.push((address, account));
+        Ok(())
+    });
+    listed.unwrap();
+    let (changes, codes) = genesis_state(accounts);
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    trie.apply(changes.accounts(), &mut NoResolve).unwrap();
+    commit_with(&mut [&mut trie], &mut Default::default(), &Alone);
+    assert_eq!(trie.state_root(), Some(genesis.state_root));
+    let ranges = ShardRange::all(count).unwrap().into_iter();
+    ranges
+        .map(|range| {
+            let mut loader = ShardLoader::new(range);
+            loader.put(changes.accounts()).unwrap();
+            for (_, code) in &codes {
+                loader.put_code(code.clone());
+            }
+            let top = top_nodes(&trie, range.depth());
+            Arc::new(
+                loader
+                    .finish(genesis, &top, ShardLimits::default())
+                    .unwrap(),
+            )
+        })
+        .collect()
+}
+
+fn empty_bag(transaction: &cambium_chain::Transaction, reader: &Reader) -> Submission {
+    Submission {
+        transaction: transaction.clone(),
+        ran_on: reader.block(),
+        touched: ProofTargets::default(),
+        bag: NodeBag::default(),
+    }
+}
+
+struct Cluster<'a> {
+    engine: &'a Chain,
+    shards: Vec<Arc<Shard>>,
+    builder: Builder,
+    /// At an older block than the builder.
+    client: Reader,
+    behind: Vec<(Header, cambium_primitives::Changes)>,
+    lag: usize,
+    level: u8,
+    parent: Bytes,
+    submitted: usize,
+    prepared: usize,
+    last: Option<Built>,
+}
+
+impl BlockSealer for Cluster<'_> {
+    type Error = Infallible;
+
+    fn seal(&mut self, draft: Block) -> Result<Block, Infallible> {
+        let mut drafted = draft.clone();
+        drafted.header.slot_number = None;
+        let expected = ChainSealer(self.engine).seal(drafted.clone()).unwrap();
+        let senders = recover_senders(&draft.body.transactions, true).unwrap();
+        let mut submissions = Vec::new();
+        for (transaction, sender) in draft.body.transactions.iter().zip(senders) {
+            self.submitted += 1;
+            let spec = self.engine.spec();
+            let mut guessed = draft.header.clone();
+            guessed.number = self.client.block().number + 1;
+            guessed.parent_hash = self.client.block().hash;
+            let prepared = Submission::prepare(
+                &self.client,
+                spec,
+                &guessed,
+                transaction.clone(),
+                sender,
+                self.level,
+            );
+            submissions.push(match prepared {
+                Ok(submission) => {
+                    self.prepared += 1;
+                    submission
+                }
+                // On the older state others come before it.
+                Err(DroppedError::Invalid { .. } | DroppedError::Reverts { .. }) => {
+                    empty_bag(transaction, &self.client)
+                }
+                Err(error) => panic!("{error}"),
+            });
+        }
+        let built = self.builder.build(drafted, &submissions).unwrap();
+        assert!(built.left_out.is_empty(), "{:?}", built.left_out);
+        assert_eq!(built.block, expected);
+        for shard in &self.shards {
+            shard.apply(built.id, &built.update).unwrap();
+        }
+        // Without any state.
+        let rules = StatelessRules::of(self.engine.spec());
+        let report = built.witness(self.parent.clone()).execute(&rules).unwrap();
+        assert_eq!(report.state_root, expected.header.state_root);
+        assert_eq!(report.unused_nodes, 0);
+        for (account, root) in &built.update.storage_roots {
+            let shard = &self.shards[self.shards[0].range().owner(account)];
+            let found = shard.account(built.id, account).unwrap().unwrap();
+            assert_eq!(found.1, *root);
+        }
+        self.behind
+            .push((built.block.header.clone(), built.update.changes.clone()));
+        while self.behind.len() > self.lag {
+            let (header, changes) = self.behind.remove(0);
+            self.client.advance(&header, &changes).unwrap();
+        }
+        self.parent = alloy_rlp::encode(&expected.header).into();
+        self.last = Some(built);
+        Ok(expected)
+    }
+}
+
+fn engine(workload: &Workload) -> Chain {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        ..Options::default()
+    };
+    workload
+        .init(Arc::new(FaultyDisk::new(1)), options, &mut |_| {})
+        .unwrap()
+}
+
+fn cluster(
+    workload: &Workload,
+    engine: &Chain,
+    count: usize,
+    lag: usize,
+    level: u8,
+    check: impl Fn(&Cluster<'_>),
+) {
+    let genesis = engine.block(0).unwrap().header;
+    let shards = shards_of(workload, &genesis, count);
+    let reader = |level| Reader::new(together(&shards), &genesis, level, 0);
+    let depth = shards[0].range().depth();
+    let spec = engine.spec().clone();
+    let mut cluster = Cluster {
+        engine,
+        builder: Builder::new(reader(level), spec, depth, Incomplete::Fetch),
+        client: reader(1),
+        shards: shards.clone(),
+        behind: Vec::new(),
+        lag,
+        level,
+        parent: alloy_rlp::encode(&genesis).into(),
+        submitted: 0,
+        prepared: 0,
+        last: None,
+    };
+    let head = workload
+        .generate(&genesis, &mut cluster, |_| Ok(()))
+        .unwrap();
+    assert_eq!(head.number, workload.params().blocks);
+    check(&cluster);
+}
+
+#[test]
+fn a_builder_makes_the_engines_blocks_from_bags_of_any_age() {
+    for (fork, count, lag, level) in [
+        (Fork::Osaka, 4, 0, 2),
+        (Fork::Osaka, 16, 2, 1),
+        (Fork::Osaka, 256, 1, 0),
+        (Fork::Prague, 1, 3, 2),
+    ] {
+        let workload = Workload::new(params(fork)).unwrap();
+        let engine = engine(&workload);
+        cluster(&workload, &engine, count, lag, level, |cluster| {
+            assert!(
+                cluster.prepared * 3 > cluster.submitted,
+                "{} of {}",
+                cluster.prepared,
+                cluster.submitted
+            );
+            let asked = cluster.builder.reader().counts().0;
+            assert!(asked > 0);
+        });
+    }
+}
+
+/// With fresh bags the builder asks nobody but for what its own changes need, and rejects nothing.
+#[test]
+fn what_is_incomplete_is_rejected_if_so_wanted() {
+    let workload = Workload::new(WorkloadParams {
+        blocks: 1,
+        block_size: BlockSize::Transactions(40),
+        spread: cambium_workload::Spread::Distinct,
+        erc20_percent: 0,
+        swap_percent: 0,
+        fresh_percent: 0,
+        senders: Some(80),
+        ..params(Fork::Osaka)
+    })
+    .unwrap();
+    let engine = engine(&workload);
+    let genesis = engine.block(0).unwrap().header;
+    let shards = shards_of(&workload, &genesis, 4);
+    let client = Reader::new(together(&shards), &genesis, 1, 0);
+    let reader = Reader::new(together(&shards), &genesis, 1, 0);
+    let spec = engine.spec().clone();
+    let mut builder = Builder::new(reader, spec.clone(), 1, Incomplete::Reject);
+    struct Take(Option<Block>);
+    impl BlockSealer for Take {
+        type Error = ();
+        fn seal(&mut self, draft: Block) -> Result<Block, ()> {
+            self.0 = Some(draft);
+            Err(())
+        }
+    }
+    let mut take = Take(None);
+    workload
+        .generate(&genesis, &mut take, |_| Ok(()))
+        .unwrap_err();
+    let draft = take.0.unwrap();
+    let senders = recover_senders(&draft.body.transactions, true).unwrap();
+    let mut random = Random::new(9);
+    let mut damaged = Vec::new();
+    let submissions: Vec<_> = draft
+        .body
+        .transactions
+        .iter()
+        .zip(senders)
+        .enumerate()
+        .map(|(number, (transaction, sender))| {
+            let prepared = Submission::prepare(
+                &client,
+                &spec,
+                &draft.header,
+                transaction.clone(),
+                sender,
+                1,
+            );
+            let mut submission = prepared.unwrap();
+            match number % 5 {
+                // A bag that was cut off, one with another node in place of the last, and one of nothing.
+                0 => drop(submission.bag.nodes.pop()),
+                1 => {
+                    let node = submission.bag.nodes.last_mut().unwrap();
+                    let mut other = node.to_vec();
+                    let at = random.below(other.len() as u64) as usize;
+                    other[at] ^= 1;
+                    *node = other.into();
+                }
+                2 => submission.bag = NodeBag::default(),
+                _ => return submission,
+            }
+            damaged.push(number);
+            submission
+        })
+        .collect();
+    // The builder reads what every block reads by itself: system contracts and the beneficiary.
+    let warm = builder.build(draft.clone(), &[]);
+    assert!(
+        matches!(warm, Err(BuildError::Reader(_))),
+        "it was to ask nobody"
+    );
+    let touched = &submissions[3].touched;
+    builder
+        .reader()
+        .load(touched, cambium_trie::Deletes::Nothing)
+        .unwrap();
+    let built = builder.build(draft, &submissions).unwrap();
+    let stale: Vec<_> = built
+        .left_out
+        .iter()
+        .map(|(number, why)| {
+            assert!(matches!(why, LeftOut::Stale { .. }), "{why}");
+            *number
+        })
+        .collect();
+    assert!(
+        stale.iter().all(|number| damaged.contains(number)),
+        "{stale:?}"
+    );
+    // The nodes of others' bags may complete a damaged one, at this size not of all.
+    assert!(stale.len() * 2 > damaged.len(), "{stale:?} of {damaged:?}");
+    assert_eq!(built.block.body.transactions.len(), 40 - stale.len());
+}
+
+/// Whoever executes a block again from its bag notices what is missing or wrong.
+#[test]
+fn a_verifier_says_what_is_wrong() {
+    let workload = Workload::new(WorkloadParams {
+        blocks: 1,
+        ..params(Fork::Osaka)
+    })
+    .unwrap();
+    let engine = engine(&workload);
+    let genesis = engine.block(0).unwrap().header;
+    cluster(&workload, &engine, 4, 0, 1, |cluster| {
+        let built = cluster.last.as_ref().unwrap();
+        let rules = StatelessRules::of(engine.spec());
+        let parent: Bytes = alloy_rlp::encode(&genesis).into();
+        let whole = built.witness(parent);
+        whole.execute(&rules).unwrap();
+        for lost in 0..whole.witness.state.len() {
+            let mut less = whole.clone();
+            less.witness.state.remove(lost);
+            let error = less.execute(&rules).unwrap_err();
+            assert!(matches!(error, StatelessError::Lacks(_)), "{error}");
+        }
+        let mut other = whole.clone();
+        let mut block = built.block.clone();
+        block.header.state_root = B256::repeat_byte(1);
+        other.block = alloy_rlp::encode(&block).into();
+        let error = other.execute(&rules).unwrap_err();
+        assert!(matches!(error, StatelessError::Invalid { .. }), "{error}");
+    });
+}
+
+#[test]
+fn transactions_that_would_fail_are_not_submitted() {
+    let workload = Workload::new(params(Fork::Osaka)).unwrap();
+    let engine = engine(&workload);
+    let genesis = engine.block(0).unwrap().header;
+    let shards = shards_of(&workload, &genesis, 4);
+    let reader = Reader::new(together(&shards), &genesis, 1, 0);
+    let mut blocks = workload.transactions();
+    let _first = blocks.next();
+    // Of the second block, whose nonces follow those of the first.
+    let second = blocks.next().unwrap();
+    let senders = recover_senders(&second, true).unwrap();
+    let mut header = genesis.clone();
+    header.number = 1;
+    header.parent_hash = genesis.hash_slow();
+    header.timestamp += 12;
+    let mut invalid = 0;
+    for (transaction, sender) in second.iter().zip(senders) {
+        let prepared = Submission::prepare(
+            &reader,
+            engine.spec(),
+            &header,
+            transaction.clone(),
+            sender,
+            1,
+        );
+        match prepared {
+            Ok(_) => {}
+            Err(DroppedError::Invalid { .. }) => invalid += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(invalid > 0);
+}
