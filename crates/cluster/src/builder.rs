@@ -13,7 +13,8 @@ use crate::{
 };
 use alloy_primitives::{Address, B256};
 use cambium_chain::{
-    Block, BlockWitness, ChainSpec, Outcome, WitnessForm, complete_header, keep_transactions,
+    Block, BlockWitness, ChainSpec, DryRunError, Outcome, WitnessForm, complete_header,
+    keep_transactions,
 };
 use cambium_evm::{ExecutionError, SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
@@ -25,7 +26,7 @@ pub enum Incomplete {
     /// It reads what is missing from the shards.
     #[default]
     Fetch,
-    /// It leaves the transaction out.
+    /// It leaves the transaction out. What the block reads besides its transactions it fetches all the same.
     Reject,
 }
 
@@ -156,17 +157,16 @@ impl Builder {
         let chosen = match self.incomplete {
             Incomplete::Fetch => self.spec.choose(&draft, &senders, &self.reader),
             Incomplete::Reject => {
+                // What the block reads besides its transactions is in no bag.
+                let mut without = draft.clone();
+                without.body.transactions.clear();
+                let system = self.spec.choose(&without, &[], &self.reader);
+                system.map_err(build_error)?;
                 let known = self.reader.without_asking();
                 self.spec.choose(&draft, &senders, known)
             }
         };
-        let chosen = chosen.map_err(|failed| match failed.error {
-            ExecutionError::Database(error) => BuildError::Reader(error),
-            error => BuildError::Block {
-                id: failed.id,
-                reason: error.to_string(),
-            },
-        })?;
+        let chosen = chosen.map_err(build_error)?;
         for (at, error) in chosen.left_out {
             left_out.push((kept[at], LeftOut::Execution(Box::new(error))));
         }
@@ -278,6 +278,16 @@ impl Builder {
             gas_used: outcome.gas_used,
             left_out,
         })
+    }
+}
+
+fn build_error(failed: DryRunError<ReaderError>) -> BuildError {
+    match failed.error {
+        ExecutionError::Database(error) => BuildError::Reader(error),
+        error => BuildError::Block {
+            id: failed.id,
+            reason: error.to_string(),
+        },
     }
 }
 
