@@ -1,6 +1,6 @@
 //! Requests for parts of the state at one block, and the node bags that answer them.
 
-use alloy_primitives::{B256, Bytes, keccak256};
+use alloy_primitives::{B256, Bytes};
 use alloy_rlp::{Decodable, Encodable, Header as RlpHeader};
 use cambium_primitives::BlockId;
 use cambium_trie::{BagLevels, Deletes, ProofTargets};
@@ -9,6 +9,54 @@ use cambium_trie::{BagLevels, Deletes, ProofTargets};
 pub(crate) const KEYS_MAX: usize = 1 << 20;
 /// Most groups of a request.
 const GROUPS_MAX: usize = 1 << 10;
+
+/// Most bytes of an encoded request or bag.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Fewest bytes of a node that is not inside its parent.
+pub(crate) const NODE_BYTES_MIN: usize = 32;
+
+fn check_length(bytes: &[u8]) -> Result<(), RequestError> {
+    match bytes.len() {
+        ..=MESSAGE_BYTES_MAX => Ok(()),
+        got => Err(RequestError::TooMuch {
+            what: "bytes",
+            got,
+            max: MESSAGE_BYTES_MAX,
+        }),
+    }
+}
+
+/// More than `max`: how many more is not counted.
+const fn too_much(what: &'static str, max: usize) -> RequestError {
+    RequestError::TooMuch {
+        what,
+        got: max + 1,
+        max,
+    }
+}
+
+/// Decodes a list of byte strings, each of at least `bytes_min` bytes: so that the list takes little more memory than its
+/// encoding.
+pub(crate) fn decode_items(
+    bytes: &mut &[u8],
+    what: &'static str,
+    bytes_min: usize,
+    items_max: usize,
+) -> Result<Vec<Bytes>, RequestError> {
+    let mut rest = unlisted(bytes)?;
+    let mut items = Vec::new();
+    while !rest.is_empty() {
+        if items.len() == items_max {
+            return Err(too_much(what, items_max));
+        }
+        let item = Bytes::decode(&mut rest)?;
+        if item.len() < bytes_min {
+            return Err(alloy_rlp::Error::InputTooShort.into());
+        }
+        items.push(item);
+    }
+    Ok(items)
+}
 
 /// Accounts and slots that are read with the same levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +175,54 @@ fn is_all(rest: &[u8]) -> Result<(), alloy_rlp::Error> {
 }
 
 impl ReadRequest {
+    /// Two requests for half of the accounts each, or half of the slots of a single one. `None` if there is but one thing
+    /// to read.
+    pub(crate) fn halves(&self) -> Option<[Self; 2]> {
+        let mut targets = Vec::new();
+        for (at, group) in self.groups.iter().enumerate() {
+            let accounts = group.targets.accounts().iter();
+            targets.extend(accounts.map(|target| (at, target.clone())));
+        }
+        let second_codes = self.codes[self.codes.len() / 2..].to_vec();
+        let first_codes = self.codes[..self.codes.len() / 2].to_vec();
+        let second = match &mut targets[..] {
+            [] => Vec::new(),
+            [(at, (account, slots))] => {
+                let second = slots.split_off(slots.len() / 2);
+                match second.is_empty() {
+                    true => Vec::new(),
+                    false => vec![(*at, (*account, second))],
+                }
+            }
+            _ => targets.split_off(targets.len() / 2),
+        };
+        let is_divided = !targets.is_empty() && !second.is_empty();
+        if !is_divided && self.codes.len() < 2 && (targets.is_empty() || self.codes.is_empty()) {
+            return None;
+        }
+        // What can't be halved is asked for with the first half, codes with the second.
+        let (first_codes, second_codes) = match is_divided || targets.is_empty() {
+            true => (first_codes, second_codes),
+            false => (Vec::new(), self.codes.clone()),
+        };
+        let part = |targets: Vec<(usize, (B256, Vec<B256>))>, codes| {
+            let mut groups: Vec<ReadGroup> = Vec::new();
+            for own in targets.chunk_by(|a, b| a.0 == b.0) {
+                let own_targets = own.iter().map(|(_, target)| target.clone()).collect();
+                groups.push(ReadGroup {
+                    targets: ProofTargets::new(own_targets),
+                    levels: self.groups[own[0].0].levels,
+                });
+            }
+            Self {
+                block: self.block,
+                groups,
+                codes,
+            }
+        };
+        Some([part(targets, first_codes), part(second, second_codes)])
+    }
+
     /// Number of accounts and slots.
     pub fn keys(&self) -> usize {
         let groups = self.groups.iter();
@@ -220,12 +316,16 @@ impl ReadRequest {
     ///
     /// If it is malformed, or for too much.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, RequestError> {
+        check_length(bytes)?;
         let mut parts = unlisted(&mut bytes)?;
         is_all(bytes)?;
         let block = BlockId::new(u64::decode(&mut parts)?, B256::decode(&mut parts)?);
         let mut rest = unlisted(&mut parts)?;
         let mut groups = Vec::new();
         while !rest.is_empty() {
+            if groups.len() == GROUPS_MAX {
+                return Err(too_much("groups", GROUPS_MAX));
+            }
             let mut group = unlisted(&mut rest)?;
             let accounts = u8::decode(&mut group)?;
             let slots = u8::decode(&mut group)?;
@@ -284,11 +384,6 @@ impl NodeBag {
         self.codes.extend(other.codes);
     }
 
-    /// The code with this hash, if it is there.
-    pub fn code(&self, hash: &B256) -> Option<&Bytes> {
-        self.codes.iter().find(|code| keccak256(code) == *hash)
-    }
-
     /// The bag as RLP: a list of the nodes and of the codes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -302,10 +397,11 @@ impl NodeBag {
     ///
     /// If it is malformed.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, RequestError> {
+        check_length(bytes)?;
         let mut parts = unlisted(&mut bytes)?;
         is_all(bytes)?;
-        let nodes = Vec::<Bytes>::decode(&mut parts)?;
-        let codes = Vec::<Bytes>::decode(&mut parts)?;
+        let nodes = decode_items(&mut parts, "nodes", NODE_BYTES_MIN, usize::MAX)?;
+        let codes = decode_items(&mut parts, "codes", 1, KEYS_MAX)?;
         is_all(parts)?;
         Ok(Self { nodes, codes })
     }

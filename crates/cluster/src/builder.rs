@@ -19,6 +19,7 @@ use cambium_chain::{
 use cambium_evm::{ExecutionError, SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
 use cambium_trie::{BagNodes, Deletes, Witness};
+use std::time::{Duration, Instant};
 
 /// What a builder does about a path that is incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +91,21 @@ pub struct Built {
     pub gas_used: u64,
     /// Submissions that are not in it, by their numbers, with the reasons.
     pub left_out: Vec<(usize, LeftOut)>,
+    /// How long its making took.
+    pub timings: BuildTimings,
+}
+
+/// Time that the making of a block took, by its parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuildTimings {
+    /// Recovering senders from signatures.
+    pub senders: Duration,
+    /// Hashing the nodes of bags, and taking those that are on the builder's paths.
+    pub revise: Duration,
+    /// Execution.
+    pub execute: Duration,
+    /// The bag for verifiers, state root, header and pruning.
+    pub finish: Duration,
 }
 
 /// Builds blocks on a pruned trie.
@@ -142,6 +158,8 @@ impl Builder {
         self.reader.load_top(self.shard_depth)?;
         let (mut left_out, mut kept) = (Vec::new(), Vec::new());
         let mut senders = Vec::new();
+        let mut timings = BuildTimings::default();
+        let start = Instant::now();
         for (number, sender) in self.senders(submissions).into_iter().enumerate() {
             match sender {
                 Ok(sender) => {
@@ -151,7 +169,11 @@ impl Builder {
                 Err(error) => left_out.push((number, error.into())),
             }
         }
+        timings.senders = start.elapsed();
+        let start = Instant::now();
         self.revise(submissions, &mut kept, &mut senders, &mut left_out)?;
+        timings.revise = start.elapsed();
+        let start = Instant::now();
         let transactions = kept.iter().map(|at| submissions[*at].transaction.clone());
         draft.body.transactions = transactions.collect();
         let chosen = match self.incomplete {
@@ -172,7 +194,21 @@ impl Builder {
         }
         left_out.sort_by_key(|(number, _)| *number);
         keep_transactions(&mut draft, &chosen.kept);
-        self.finish(draft, chosen.outcome, left_out)
+        timings.execute = start.elapsed();
+        let start = Instant::now();
+        let mut built = self.finish(draft, chosen.outcome, left_out)?;
+        timings.finish = start.elapsed();
+        built.timings = timings;
+        Ok(built)
+    }
+
+    /// Prunes its trie to the levels that it keeps.
+    ///
+    /// # Errors
+    ///
+    /// Never for a trie that was read.
+    pub fn prune(&mut self) -> Result<(), ReaderError> {
+        self.reader.settle()
     }
 
     /// The senders of all submissions.
@@ -277,6 +313,7 @@ impl Builder {
             bag,
             gas_used: outcome.gas_used,
             left_out,
+            timings: BuildTimings::default(),
         })
     }
 }

@@ -14,8 +14,8 @@
 //! |---|---|
 //! | `range` | which part of the trie a shard owns |
 //! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
-//! | `update` | what a block tells the shards |
 //! | `bag` | requests, node bags, and how both travel |
+//! | `update` | what a block tells the shards |
 //! | `shard` | versions by block, updates, reads |
 //! | `shards` | all shards as one: requests are divided, and replicas tried in turn |
 //! | `reader` | the state at one block, verified |
@@ -26,8 +26,8 @@
 
 mod range;
 mod top;
-mod update;
 mod bag;
+mod update;
 mod shard;
 mod shards;
 mod reader;
@@ -35,7 +35,7 @@ mod submission;
 mod builder;
 
 pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest, RequestError};
-pub use builder::{BuildError, Builder, Built, Incomplete, LeftOut};
+pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut};
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};

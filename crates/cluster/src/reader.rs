@@ -14,6 +14,7 @@ use alloy_primitives::{
 };
 use cambium_evm::{ManyRead, StateRead, account_info};
 use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path};
+use cambium_state::bytecode;
 use cambium_trie::{
     Alone, BagLevels, BagMaker, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie,
     ProofTargets, Stub, TrieError, UnfoldError, UpdateError, commit_with,
@@ -23,6 +24,9 @@ use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of codes beyond which a reader forgets them, between two blocks.
+const CODE_BYTES_MAX: usize = 256 << 20;
 
 /// How often a read is asked for again after an answer that leaves something out.
 const ROUNDS_MAX: usize = 3;
@@ -246,9 +250,12 @@ impl Reader {
         count(&self.counters.nodes, bag.nodes.len());
         count(&self.counters.bytes, bag.bytes());
         let mut codes = Vec::new();
+        let given = bag.codes.iter().map(|code| (keccak256(code), code));
+        let given: HashMap<_, _> = given.collect();
         for (hash, _) in &request.codes {
-            let code = bag.code(hash);
-            let code = code.ok_or(ReaderError::Code { block, code: *hash })?;
+            let code = *given
+                .get(hash)
+                .ok_or(ReaderError::Code { block, code: *hash })?;
             codes.push((*hash, code.clone()));
         }
         self.codes.write().extend(codes);
@@ -281,7 +288,9 @@ impl Reader {
             let one = ProofTargets::new(vec![target.clone()]);
             // A node that is missing or malformed leaves the path incomplete.
             let _ = trie.load(&one, &mut bag.unfolder(leaves));
-            let _ = trie.load_siblings(&one, Deletes::Slots, &mut bag.unfolder(leaves));
+            if !target.1.is_empty() {
+                let _ = trie.load_siblings(&one, Deletes::Slots, &mut bag.unfolder(leaves));
+            }
         }
         drop(trie);
         let missing = self.missing(targets, Deletes::Nothing);
@@ -456,7 +465,7 @@ impl Reader {
         self.block = block;
         self.hashes.insert(block.number, block.hash);
         self.hashes
-            .retain(|number, _| number.saturating_add(256) >= block.number);
+            .retain(|number, _| block.number.saturating_sub(*number) <= 256);
     }
 
     /// The storage roots of the accounts whose slots are among these changes, sorted by path.
@@ -482,6 +491,10 @@ impl Reader {
         pruned.map_err(|source| ReaderError::Changes { block, source })?;
         if let Some(compacted) = trie.compacted() {
             *trie = compacted;
+        }
+        let codes = self.codes.get_mut();
+        if codes.values().map(|code| code.len()).sum::<usize>() > CODE_BYTES_MAX {
+            codes.clear();
         }
         Ok(())
     }
@@ -594,12 +607,15 @@ impl DatabaseRef for ReaderView<'_> {
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, ReaderError> {
         let block = self.reader.block;
+        if code_hash == KECCAK256_EMPTY {
+            return Ok(Bytecode::default());
+        }
         let code = self.reader.codes.read().get(&code_hash).cloned();
         let code = code.ok_or(ReaderError::Code {
             block,
             code: code_hash,
         })?;
-        Ok(Bytecode::new_raw(code))
+        Ok(bytecode(code))
     }
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, ReaderError> {
@@ -661,6 +677,20 @@ impl StateRead for Reader {
         let targets = targets.into_iter();
         let targets = targets.map(|(account, slots)| (account, slots.into_iter().collect()));
         self.load(&ProofTargets::new(targets.collect()), Deletes::Nothing)?;
+        let mut codes = Vec::new();
+        for address in accounts {
+            let path = keccak256(address);
+            let account = self.account(&path)?.unwrap_or_default();
+            let hash = account.code_hash;
+            if hash != KECCAK256_EMPTY && !self.codes.read().contains_key(&hash) {
+                codes.push((hash, path));
+            }
+        }
+        codes.sort_unstable();
+        codes.dedup_by_key(|(hash, _)| *hash);
+        if !codes.is_empty() {
+            self.ask(Vec::new(), codes)?;
+        }
         let accounts = accounts.iter().map(|address| self.basic_ref(*address));
         let accounts = accounts.collect::<Result<_, _>>()?;
         let slots = slots.iter();

@@ -67,22 +67,7 @@ impl Shards {
         use_bag: impl Fn(&ReadRequest, NodeBag) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
         let parts = self.divide(request);
-        let ask = |shard: usize, part: &ReadRequest| -> Result<(), E> {
-            let mut last = None;
-            for replica in &self.replicas[shard] {
-                let answer = replica.read(part).map_err(E::from);
-                match answer.and_then(|bag| use_bag(part, bag)) {
-                    Ok(()) => return Ok(()),
-                    Err(error) => last = Some(error),
-                }
-            }
-            Err(last.unwrap_or_else(|| {
-                E::from(ReadError::Unavailable {
-                    index: shard,
-                    what: "it has no replica".to_owned(),
-                })
-            }))
-        };
+        let ask = |shard: usize, part: &ReadRequest| self.ask(shard, part, &use_bag);
         if let [(shard, part)] = &parts[..] {
             return ask(*shard, part);
         }
@@ -100,6 +85,38 @@ impl Shards {
             }
             result
         })
+    }
+
+    /// Asks the replicas of a shard in turn. A request whose answer is too big is divided.
+    fn ask<E: From<ReadError>>(
+        &self,
+        shard: usize,
+        part: &ReadRequest,
+        use_bag: &impl Fn(&ReadRequest, NodeBag) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut last = E::from(ReadError::Unavailable {
+            index: shard,
+            what: "it has no replica".to_owned(),
+        });
+        for replica in &self.replicas[shard] {
+            let used = match replica.read(part) {
+                Ok(bag) => use_bag(part, bag),
+                Err(error @ (ReadError::TooBig { .. } | ReadError::Request(_))) => {
+                    match part.halves() {
+                        Some(halves) => halves
+                            .iter()
+                            .try_for_each(|half| self.ask(shard, half, use_bag)),
+                        None => Err(error.into()),
+                    }
+                }
+                Err(error) => Err(error.into()),
+            };
+            match used {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     /// The parts of a request, by the shards that they concern.

@@ -5,7 +5,7 @@ use crate::{
     reader::{Reader, ReaderError},
 };
 use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{Address, U256, keccak256, map::HashMap};
+use alloy_primitives::{Address, B256, U256, keccak256, map::HashMap};
 use cambium_chain::{Block, ChainSpec};
 use cambium_evm::{ExecutionError, Recorder, Touched, Transaction, TransactionFault};
 use cambium_primitives::{AccessList, BlockId};
@@ -112,6 +112,15 @@ impl Submission {
             Some(list) => targets_of_list(list),
             None => targets_of(&read),
         };
+        // What every block reads, a builder has.
+        let mut without = draft;
+        without.body.transactions.clear();
+        let system = spec.choose(&without, &[], reader);
+        let system = system.ok().and_then(|chosen| chosen.outcome.access_list);
+        let touched = match &system {
+            Some(list) => difference(&touched, &targets_of_list(list)),
+            None => touched,
+        };
         // What it writes may be deleted by then.
         reader.load(&touched, Deletes::Slots)?;
         let levels = BagLevels {
@@ -130,6 +139,24 @@ impl Submission {
             touched,
         })
     }
+}
+
+/// The targets that are not among others. An account stays while it has slots that do.
+fn difference(targets: &ProofTargets, others: &ProofTargets) -> ProofTargets {
+    let others: HashMap<_, _> = others
+        .accounts()
+        .iter()
+        .map(|(path, slots)| (*path, slots))
+        .collect();
+    let left = targets.accounts().iter().filter_map(|(path, slots)| {
+        let Some(known) = others.get(path) else {
+            return Some((*path, slots.clone()));
+        };
+        let is_new = |slot: &&B256| known.binary_search(slot).is_err();
+        let slots: Vec<_> = slots.iter().filter(is_new).copied().collect();
+        (!slots.is_empty()).then_some((*path, slots))
+    });
+    ProofTargets::new(left.collect())
 }
 
 /// What was read, by path.

@@ -5,7 +5,7 @@ use cambium_primitives::Path;
 use cambium_trie::{NodeRef, NodeView, PartialTrie, VersionView, WitnessError};
 
 /// Most nodes above the shards: the root, and its sixteen children.
-const NODES_MAX: usize = 17;
+pub(crate) const NODES_MAX: usize = 17;
 
 /// The top nodes of an update do not fit its header, or the shard's own root does not fit them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,8 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    pub(crate) fn new(root: B256, nodes: &[Bytes]) -> Result<Self, TopError> {
+    /// `depth` is that of the shards' roots.
+    pub(crate) fn new(root: B256, nodes: &[Bytes], depth: usize) -> Result<Self, TopError> {
         if nodes.len() > NODES_MAX {
             return Err(TopError::TooMany(nodes.len()));
         }
@@ -62,7 +63,7 @@ impl Top {
             trie,
             nodes: Vec::new(),
         };
-        for depth in 0..2 {
+        for depth in 0..depth as u8 {
             let above = top.trie.nodes_above(depth + 1).into_iter();
             let own = above.skip(top.nodes.len());
             let own: Vec<_> = own.map(|node| (depth, node)).collect();

@@ -1,5 +1,9 @@
 //! What a block tells the shards.
 
+use crate::{
+    bag::{NODE_BYTES_MIN, RequestError, decode_items},
+    top::NODES_MAX,
+};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes};
 use alloy_rlp::{Decodable, Encodable, Header as RlpHeader};
@@ -8,8 +12,9 @@ use cambium_primitives::{BlockId, Changes};
 /// Most bytes of an encoded update: a block of a billion gas changes less.
 pub(crate) const UPDATE_BYTES_MAX: usize = 256 << 20;
 
-/// A block's header, with all that it changes. Whoever applies it verifies it against the header, and that against
-/// the name by which the block is known.
+/// A block's header, with all that it changes. Whoever applies it verifies changes and top nodes against the header, that against
+/// the name by which the block is known, and codes against the accounts that have them. A code that no account has is not
+/// looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockUpdate {
     /// The block's header.
@@ -18,7 +23,8 @@ pub struct BlockUpdate {
     pub changes: Changes,
     /// Codes that accounts have from this block on, in any order.
     pub codes: Vec<Bytes>,
-    /// New storage roots of accounts whose slots change, sorted by path: for those who do not keep these slots.
+    /// New storage roots of accounts whose slots change, sorted by path: for those who do not keep these slots, and verify them
+    /// against the accounts. Shards compute their own.
     pub storage_roots: Vec<(B256, B256)>,
     /// The nodes of the state trie after the block that are above the shards, parents first.
     pub top: Vec<Bytes>,
@@ -33,6 +39,9 @@ pub enum UpdateError {
     /// The RLP of its parts is malformed.
     #[error("malformed update: {0}")]
     Rlp(#[from] alloy_rlp::Error),
+    /// It has more of something than there can be.
+    #[error("an update: {0}")]
+    Items(#[from] RequestError),
     /// Its changes are malformed.
     #[error("malformed changes in an update: {0}")]
     Changes(String),
@@ -90,9 +99,14 @@ impl BlockUpdate {
         let changes = RlpHeader::decode_bytes(&mut parts, false)?;
         let changes =
             Changes::decode(changes).map_err(|error| UpdateError::Changes(error.to_string()))?;
-        let codes = Vec::<Bytes>::decode(&mut parts)?;
+        let codes = decode_items(&mut parts, "codes", 1, changes.accounts().len())?;
         let roots = Vec::<B256>::decode(&mut parts)?;
-        let top = Vec::<Bytes>::decode(&mut parts)?;
+        let top = decode_items(
+            &mut parts,
+            "nodes above the shards",
+            NODE_BYTES_MIN,
+            NODES_MAX,
+        )?;
         if !parts.is_empty() || !roots.len().is_multiple_of(2) {
             return Err(alloy_rlp::Error::UnexpectedLength.into());
         }

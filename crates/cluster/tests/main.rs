@@ -5,5 +5,6 @@ mod common;
 mod builders;
 mod lies;
 mod messages;
+mod promises;
 mod readers;
 mod shards;

@@ -88,6 +88,12 @@ impl Crew {
         }))
     }
 
+    /// Starts all threads. They have the priority of the calling one, as all threads have that of the one that starts them.
+    pub fn start(&self) {
+        let mut state = lock(&self.0.state);
+        Inner::start(&self.0, &mut state, self.0.threads_max);
+    }
+
     /// Runs `work` on this thread and on at most `helpers` others at once. When it returns, none of them runs it any
     /// more.
     ///
@@ -113,12 +119,19 @@ impl Crew {
         // this function returns or unwinds. Nothing can forget `Withdraw`, which is never moved out of here.
         #[allow(unsafe_code)]
         let work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
-        let withdraw = Withdraw(Helpers {
-            crew: &self.0,
-            number: self.0.offer(work),
-        });
-        let result = own(&withdraw.0);
+        let mut panic = None;
+        let withdraw = Withdraw {
+            helpers: Helpers {
+                crew: &self.0,
+                number: self.0.offer(work),
+            },
+            panic: &mut panic,
+        };
+        let result = own(&withdraw.helpers);
         drop(withdraw);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
         result
     }
 }
@@ -131,8 +144,9 @@ impl Drop for Crew {
 }
 
 impl Helpers<'_> {
-    /// Lets `count` more threads help. Returns how many of them there may be: fewer if the crew has not as many, or the
-    /// system refuses them.
+    /// Lets `count` more threads help. Returns how many of them there are for it: fewer if the crew has not as many, or the
+    /// system refuses them. As soon as one that has come returns, nothing is left of the work, and those that have not come
+    /// stay away.
     pub fn call(&self, count: usize) -> usize {
         let Self { crew, number } = *self;
         let mut state = lock(&crew.state);
@@ -142,16 +156,10 @@ impl Helpers<'_> {
                 .map(|offer| offer.seats + offer.helping)
                 .sum::<usize>()
         };
-        let more = (wanted(&state) + count).saturating_sub(state.threads);
-        for _ in 0..more.min(crew.threads_max.saturating_sub(state.threads)) {
-            let inner = Arc::clone(crew);
-            let name = format!("cambium-{}-{}", crew.name, state.threads);
-            if !start(name, move || Inner::help(&inner)) {
-                break;
-            }
-            state.threads += 1;
-        }
-        let count = count.min(state.threads);
+        let before = wanted(&state);
+        let more = before.saturating_add(count).saturating_sub(state.threads);
+        Inner::start(crew, &mut state, more);
+        let count = count.min(state.threads.saturating_sub(before));
         state.offer(number).seats += count;
         crew.wake(&state, count);
         count
@@ -159,6 +167,18 @@ impl Helpers<'_> {
 }
 
 impl Inner {
+    /// Starts `more` threads, or as many as there may be.
+    fn start(inner: &Arc<Self>, state: &mut MutexGuard<'_, State>, more: usize) {
+        for _ in 0..more.min(inner.threads_max.saturating_sub(state.threads)) {
+            let name = format!("cambium-{}-{}", inner.name, state.threads);
+            let inner = Arc::clone(inner);
+            if !start(name, move || Self::help(&inner)) {
+                break;
+            }
+            state.threads += 1;
+        }
+    }
+
     fn offer(&self, work: &'static Work<'static>) -> u64 {
         let mut state = lock(&self.state);
         let number = state.next;
@@ -208,15 +228,29 @@ impl Inner {
             state = lock(&inner.state);
             let offer = state.offer(number);
             offer.helping -= 1;
-            if let Err(panic) = result {
-                offer.panic = Some(panic);
+            let mut surplus = result.err();
+            if offer.panic.is_none() {
+                offer.panic = surplus.take();
             }
             // Nothing is left of the work: whoever came now would come in vain.
             offer.seats = 0;
             if offer.helping == 0 {
                 inner.done.notify_all();
             }
+            if surplus.is_some() {
+                drop(state);
+                drop_payload(surplus);
+                state = lock(&inner.state);
+            }
         }
+    }
+}
+
+/// Drops what a panic was raised with, which may panic itself.
+fn drop_payload(payload: Option<Box<dyn Any + Send>>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // And so on, without an end: it stays in memory.
+        std::mem::forget(panic);
     }
 }
 
@@ -229,11 +263,15 @@ impl State {
 }
 
 /// Removes an offer when it is dropped, as soon as nobody helps with it.
-struct Withdraw<'c>(Helpers<'c>);
+struct Withdraw<'c, 'p> {
+    helpers: Helpers<'c>,
+    /// Gets the panic of a helper.
+    panic: &'p mut Option<Box<dyn Any + Send>>,
+}
 
-impl Drop for Withdraw<'_> {
+impl Drop for Withdraw<'_, '_> {
     fn drop(&mut self) {
-        let Helpers { crew, number } = self.0;
+        let Helpers { crew, number } = self.helpers;
         let mut state = lock(&crew.state);
         state.offer(number).seats = 0;
         while state.offer(number).helping > 0 {
@@ -241,14 +279,8 @@ impl Drop for Withdraw<'_> {
             // A helper may have called others.
             state.offer(number).seats = 0;
         }
-        let panic = state.offer(number).panic.take();
+        *self.panic = state.offer(number).panic.take();
         state.offers.retain(|offer| offer.number != number);
-        drop(state);
-        if let Some(panic) = panic
-            && !std::thread::panicking()
-        {
-            resume_unwind(panic);
-        }
     }
 }
 

@@ -29,22 +29,23 @@ impl<P, T> Parts<P, T> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the task. Nobody takes another part after it.
+    /// Returns the error of the task. Nobody takes another part after it, or after a panic.
     pub fn work<E>(&self, task: impl Fn(P) -> Result<T, E>) -> Result<(), E> {
         // Nothing but the numbers themselves is told by them.
         while let Some(slot) = self.parts.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let Part::Waits(part) = std::mem::replace(&mut *lock(slot), Part::Taken) else {
                 unreachable!("each part is taken once");
             };
-            match task(part) {
-                Ok(value) => *lock(slot) = Part::Done(value),
-                Err(error) => {
-                    self.next.fetch_max(self.parts.len(), Ordering::Relaxed);
-                    return Err(error);
-                }
-            }
+            let stop = Stop(self);
+            let value = task(part)?;
+            std::mem::forget(stop);
+            *lock(slot) = Part::Done(value);
         }
         Ok(())
+    }
+
+    fn stop(&self) {
+        self.next.fetch_max(self.parts.len(), Ordering::Relaxed);
     }
 
     /// The results, in the order of the parts.
@@ -58,5 +59,14 @@ impl<P, T> Parts<P, T> {
             Part::Done(value) => value,
             Part::Waits(_) | Part::Taken => unreachable!("all parts are done"),
         })
+    }
+}
+
+/// Stops the work when it is dropped.
+struct Stop<'p, P, T>(&'p Parts<P, T>);
+
+impl<P, T> Drop for Stop<'_, P, T> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }

@@ -2,8 +2,13 @@ use super::*;
 use std::{
     collections::HashSet,
     convert::Infallible,
-    sync::{Barrier, Mutex},
+    sync::{
+        Barrier, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
+    time::Duration,
 };
 
 fn squares(crew: &Crew, helpers: usize, count: u64) -> Vec<u64> {
@@ -97,9 +102,9 @@ fn all_helpers_that_are_called_come_and_helpers_call_others() {
     assert_eq!(names.lock().unwrap().len(), 8);
 
     // One after another: each calls the next.
-    let left = std::sync::atomic::AtomicUsize::new(6);
+    let left = AtomicUsize::new(6);
     let work = |helpers: &Helpers<'_>| {
-        let before = left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        let before = left.fetch_sub(1, Ordering::SeqCst);
         if before > 0 {
             helpers.call(1);
         }
@@ -123,4 +128,131 @@ fn a_crew_has_no_more_threads_than_it_may_have() {
         none.lead(&|_: &Helpers<'_>| (), |helpers| helpers.call(1)),
         0
     );
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// Two helpers panic, with payloads whose drop panics: the leader must not wait for ever.
+#[test]
+fn payloads_that_panic_when_dropped() {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let crew = Crew::new("test", 2);
+        let met = Barrier::new(3);
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            crew.lead(
+                &|_: &Helpers<'_>| {
+                    met.wait();
+                    std::panic::panic_any(Bomb)
+                },
+                |h| {
+                    h.call(2);
+                    met.wait();
+                },
+            );
+        }))
+        .map_err(std::mem::forget);
+        done.send(()).unwrap();
+    });
+    is_done
+        .recv_timeout(Duration::from_secs(5))
+        .expect("the leader waits for ever");
+}
+
+/// "Panics with a panic of `work`, on whichever thread it was."
+#[test]
+fn share_while_unwinding_reports_a_helpers_panic() {
+    struct Guard<'c>(&'c Crew);
+    impl Drop for Guard<'_> {
+        fn drop(&mut self) {
+            let met = Barrier::new(2);
+            let shared = catch_unwind(AssertUnwindSafe(|| {
+                self.0.lead(
+                    &|_: &Helpers<'_>| {
+                        met.wait();
+                        panic!("a helper")
+                    },
+                    |h| {
+                        h.call(1);
+                        met.wait();
+                    },
+                );
+            }));
+            if shared.is_ok() {
+                SWALLOWED.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+    static SWALLOWED: AtomicBool = AtomicBool::new(false);
+    let crew = Crew::new("test", 1);
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let _g = Guard(&crew);
+        panic!("outer")
+    }));
+    assert!(!SWALLOWED.load(Ordering::SeqCst));
+}
+
+/// "Lets `count` more threads help. Returns how many of them there may be: fewer if the crew has not as many".
+#[test]
+fn call_twice_says_no_more_than_there_are() {
+    let crew = Crew::new("test", 2);
+    let met = Barrier::new(3);
+    let (a, b) = crew.lead(
+        &|_: &Helpers<'_>| {
+            met.wait();
+            met.wait();
+        },
+        |h| {
+            let a = h.call(2);
+            met.wait();
+            let b = h.call(2);
+            met.wait();
+            (a, b)
+        },
+    );
+    assert_eq!((a, b), (2, 0));
+}
+
+#[test]
+fn call_without_bound() {
+    let crew = Crew::new("test", 2);
+    crew.lead(&|_: &Helpers<'_>| {}, |h| {
+        h.call(1);
+        h.call(usize::MAX);
+    });
+}
+
+/// "Nobody takes another part after" an error; a panic too should end the work.
+#[test]
+fn a_panic_ends_the_work() {
+    let crew = Crew::new("test", 1);
+    let ran = AtomicUsize::new(0);
+    let parts = Parts::new((0..1000).collect::<Vec<u32>>());
+    let met = Barrier::new(2);
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        crew.share(1, &|| {
+            parts
+                .work(|p| {
+                    if p < 2 {
+                        met.wait();
+                    }
+                    if p == 0 {
+                        // Without the message, which takes long to print.
+                        resume_unwind(Box::new("part"))
+                    }
+                    thread::sleep(Duration::from_micros(200));
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, ()>(())
+                })
+                .unwrap();
+        })
+    }));
+    let ran = ran.load(Ordering::SeqCst);
+    assert!(ran < 100, "{ran} parts ran after the panic");
 }

@@ -68,6 +68,8 @@ pub fn execute_batch<DB: StateRead + Sync>(
         } else {
             drop(lead);
         }
+        // The steps of later blocks do not run if `take` panics.
+        let stop = StopOnDrop(work);
         let (mut waiting, mut expected) = (BTreeMap::new(), 0);
         for (index, outcome, elapsed) in done {
             waiting.insert(index, (outcome, elapsed));
@@ -79,10 +81,19 @@ pub fn execute_batch<DB: StateRead + Sync>(
                 expected += 1;
             }
         }
+        std::mem::forget(stop);
         Some(expected)
     });
     // Blocks from one without a list on, or with an impossible one.
     if let Some(expected) = is_wanted {
         (expected..blocks.len()).all(|index| take(index, None, Duration::ZERO));
+    }
+}
+
+struct StopOnDrop<'w, 'v, 'b, DB: StateRead + Sync>(&'w Work<'v, 'b, DB>);
+
+impl<DB: StateRead + Sync> Drop for StopOnDrop<'_, '_, '_, DB> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }

@@ -498,8 +498,8 @@ impl Arena {
         self.entries.shrink_to_fit();
     }
 
-    /// Returns whether freed nodes take more memory than all others.
-    pub(crate) fn is_sparse(&self) -> bool {
+    /// The bytes of all nodes, and of freed ones.
+    fn bytes(&self) -> (usize, usize) {
         let slabs = [
             self.branches.bytes(),
             self.extensions.bytes(),
@@ -510,8 +510,19 @@ impl Arena {
             self.entries.bytes(),
         ];
         let sum = |(all, freed), (bytes, gone)| (all + bytes, freed + gone);
-        let (all, freed) = slabs.into_iter().fold((0, 0), sum);
+        slabs.into_iter().fold((0, 0), sum)
+    }
+
+    /// Returns whether freed nodes take more memory than all others.
+    pub(crate) fn is_sparse(&self) -> bool {
+        let (all, freed) = self.bytes();
         freed * 2 > all
+    }
+
+    /// Bytes of nodes that were not freed, and of their values.
+    pub(crate) fn live_bytes(&self) -> usize {
+        let (all, freed) = self.bytes();
+        all - freed + self.value_bytes
     }
 
     /// Returns the number of expanded nodes and the number of blinded nodes.

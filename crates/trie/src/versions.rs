@@ -76,19 +76,9 @@ impl Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        if self.is_ended {
-            return;
+        if !self.is_ended {
+            self.versions.undo();
         }
-        // Nothing links to what was added.
-        let Sharing { created, .. } = self.versions.take_sharing();
-        let arena = &mut self.versions.trie.arena;
-        for link in created {
-            // A node that was freed counts as shared.
-            if !arena.share(link) {
-                arena.free_all([link]);
-            }
-        }
-        self.versions.take_sharing();
     }
 }
 
@@ -144,11 +134,25 @@ impl VersionedTrie {
 
     /// Begins a version that starts as `parent` is. Nothing is hashed before it ends.
     pub fn draft(&mut self, parent: &Version) -> Draft<'_> {
+        // Of a draft that was forgotten.
+        self.undo();
         self.trie.root = parent.root;
         Draft {
             versions: self,
             is_ended: false,
         }
+    }
+
+    /// Frees what was added since the newest version: nothing links to it.
+    fn undo(&mut self) {
+        let Sharing { created, .. } = self.take_sharing();
+        for link in created {
+            // A node that was freed counts as shared.
+            if !self.trie.arena.share(link) {
+                self.trie.arena.free_all([link]);
+            }
+        }
+        self.take_sharing();
     }
 
     /// Ends the changes that make a version.
@@ -176,6 +180,7 @@ impl VersionedTrie {
 
     /// Removes a version that has no children.
     pub fn remove(&mut self, version: Version) {
+        self.undo();
         self.trie.arena.free_all(version.created);
         self.take_sharing();
     }
@@ -201,6 +206,11 @@ impl VersionedTrie {
     /// Bytes of memory of all versions, without the lists that [`Version::memory_bytes`] tells.
     pub fn memory_bytes(&self) -> usize {
         self.trie.memory_bytes()
+    }
+
+    /// Bytes of the nodes of all versions. Memory that was freed is used again, and not counted.
+    pub fn live_bytes(&self) -> usize {
+        self.trie.arena.live_bytes()
     }
 
     /// Number of nodes of all versions.

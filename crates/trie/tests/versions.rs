@@ -331,3 +331,156 @@ fn a_trie_with_blinded_nodes_has_no_versions() {
     let stub = PartialTrie::from_stub(Path::EMPTY, Stub::bare(NodeRef::hash(B256::ZERO)));
     assert!(VersionedTrie::new(stub).is_err());
 }
+
+#[test]
+fn prune_at_any_level_and_go_on() {
+    for seed in cambium_seeds::seeds!(0..steps(60, 3_000) as u64) {
+        let mut random = Random(seed * 31 + 3);
+        let (na, ns) = (2 + random.below(30), 2 + random.below(20));
+        let accounts = random.close_keys(na);
+        let slots = if random.one_in(2) {
+            random.close_keys(ns)
+        } else {
+            (0..ns).map(|_| random.b256()).collect()
+        };
+        let mut model = Model::default();
+        for _ in 0..6 {
+            let c = random.changes(&model, &accounts, &slots);
+            model.apply(&c);
+        }
+        let mut trie = trie_of(&model);
+        for _ in 0..6 {
+            let (a, s) = (levels(&mut random), levels(&mut random));
+            trie.prune(a, s)
+                .unwrap_or_else(|e| panic!("{seed} {a} {s} {e}"));
+            assert_eq!(trie.state_root().unwrap(), model.root());
+            let (versions, version) = VersionedTrie::new(trie_of(&model)).unwrap();
+            let mut maker = BagMaker::new(versions.at(&version), usize::MAX);
+            let targets = ProofTargets::new(accounts.iter().map(|x| (*x, slots.clone())).collect());
+            maker
+                .add(
+                    &targets,
+                    BagLevels {
+                        accounts: 0,
+                        slots: 0,
+                        deletes: Deletes::All,
+                    },
+                )
+                .unwrap();
+            let nodes = maker.finish();
+            let bag = BagNodes::new(&nodes);
+            let c = random.changes(&model, &accounts, &slots);
+            if random.one_in(2) {
+                trie.load(&targets, &mut bag.unfolder(1000))
+                    .unwrap_or_else(|e| panic!("{seed} {a} {s} load {e}"));
+                for x in &accounts {
+                    match trie.lookup(&Path::account(x)) {
+                        Lookup::Account(f) => assert_eq!(Some(f), model.0.get(x).map(|m| m.0)),
+                        Lookup::Absent => assert!(!model.0.contains_key(x)),
+                        o => panic!("{seed} {o:?}"),
+                    }
+                    for y in &slots {
+                        match trie.lookup(&Path::slot(x, y)) {
+                            Lookup::Slot(v) => {
+                                assert_eq!(Some(&v), model.0.get(x).and_then(|m| m.1.get(y)))
+                            }
+                            Lookup::Absent => {
+                                assert!(model.0.get(x).and_then(|m| m.1.get(y)).is_none())
+                            }
+                            o => panic!("{seed} {o:?}"),
+                        }
+                    }
+                }
+            }
+            trie.apply(c.accounts(), &mut bag.unfolder(1000))
+                .unwrap_or_else(|e| panic!("{seed} {a} {s} apply {e}"));
+            commit(&mut [&mut trie], &mut Batch::new());
+            model.apply(&c);
+            assert_eq!(trie.state_root().unwrap(), model.root(), "{seed} {a} {s}");
+        }
+    }
+}
+
+#[test]
+fn siblings_of_any_reader_suffice() {
+    for seed in cambium_seeds::seeds!(0..steps(60, 3_000) as u64) {
+        let mut random = Random(seed * 13 + 1);
+        let n = 1 + random.below(40);
+        let many = hashed(&mut random, n, 12);
+        let accounts: Vec<B256> = many.model.0.keys().copied().collect();
+        let slots: Vec<B256> = many.slots.iter().map(keccak256).collect();
+        let model = many.model;
+        let (versions, version) = VersionedTrie::new(trie_of(&model)).unwrap();
+        for above in [0u8, 1, 2, 3, 64, 255] {
+            let mut part = versions.at(&version).to_trie_above(above);
+            assert_eq!(part.state_root().unwrap(), model.root());
+            let mut pruned = trie_of(&model);
+            pruned.prune(above, 0).unwrap();
+            assert_eq!(part.counts(), pruned.counts(), "{seed} above {above}");
+            // Every version's bag fits it.
+            let mut maker = BagMaker::new(versions.at(&version), usize::MAX);
+            let targets = ProofTargets::new(accounts.iter().map(|x| (*x, slots.clone())).collect());
+            maker
+                .add(
+                    &targets,
+                    BagLevels {
+                        accounts: above,
+                        slots: 0,
+                        deletes: Deletes::All,
+                    },
+                )
+                .unwrap();
+            let bag = BagNodes::new(&maker.finish());
+            part.load(&targets, &mut bag.unfolder(1000)).unwrap();
+            let c = random.changes(&model, &accounts, &slots);
+            part.apply(c.accounts(), &mut bag.unfolder(1000)).unwrap();
+            commit(&mut [&mut part], &mut Batch::new());
+            let mut after = model.clone();
+            after.apply(&c);
+            assert_eq!(part.state_root().unwrap(), after.root());
+        }
+    }
+}
+
+fn levels(random: &mut Random) -> u8 {
+    match random.below(4) {
+        0 => random.below(4) as u8,
+        1 => 60 + random.below(8) as u8,
+        2 => random.below(66) as u8,
+        _ => 255,
+    }
+}
+
+/// A draft that is forgotten instead of dropped.
+#[test]
+fn a_forgotten_draft_takes_memory_and_nothing_else() {
+    let mut random = Random(9);
+    let many = hashed(&mut random, 30, 4);
+    let (mut trie, first) = VersionedTrie::new(trie_of(&many.model)).unwrap();
+    let paths: Vec<B256> = many.model.0.keys().copied().collect();
+    let change = |path, nonce| AccountDiff {
+        path,
+        account: AccountUpdate::Put(Account {
+            nonce,
+            ..Default::default()
+        }),
+        wipe: false,
+        slots: vec![],
+    };
+    let mut draft = trie.draft(&first);
+    draft.put(&[change(paths[0], 77)]).unwrap();
+    std::mem::forget(draft);
+    let mut second = trie.child(&first, &[change(paths[29], 1)], &Alone).unwrap();
+    trie.retire(first, &mut second);
+    for nonce in 2..6 {
+        let _leaked = trie
+            .child(&second, &[change(paths[29], nonce)], &Alone)
+            .unwrap();
+    }
+    for path in &paths[..29] {
+        assert_eq!(
+            trie.at(&second).account(path).map(|a| a.0),
+            many.model.0.get(path).map(|a| a.0)
+        );
+    }
+}

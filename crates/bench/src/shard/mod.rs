@@ -1,13 +1,16 @@
-//! `./bench shard`: a shard of the state in memory, on one core, and the bytes of what it answers with.
+//! `./bench shard`: a shard of the state in memory, on one core, the bytes of what it answers with, and a builder.
 //!
 //! ```text
 //!   table     1.19 million accounts: bytes of memory; gets one by one and in batches; puts; a root every 1,000 puts
 //!   bags      a block's keys, uniform and Zipf: bytes of the node bag by retention level, against a proof for each key
+//!   builder   transfers that clients have run: bags verified, executed, state root, on all cores
 //! ```
 //!
 //! Figures to beat are those of DMPT (216,000 gets/s, 245,000 puts/s, 775 MB at 1.19 million accounts; witnesses 95 % smaller
 //! with a retention level of 5 at 10 million accounts). Its level counts the root as level 0, so that level 5 has six levels of
 //! nodes: here, those at depths below 6.
+
+mod builder;
 
 use crate::report::{Report, Target, median};
 use alloy_consensus::Header;
@@ -34,6 +37,9 @@ pub(crate) struct ShardArgs {
     /// Number of keys of a block
     #[arg(long, default_value_t = 10_000)]
     keys: usize,
+    /// Number of accounts of the builder's state [default: 1,000,000, with --quick 50,000]
+    #[arg(long)]
+    builder_accounts: Option<u64>,
     /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -346,6 +352,11 @@ pub(crate) fn run(args: &ShardArgs, quick: bool) -> Result<Report, Box<dyn Error
     report
         .parameters
         .insert("rounds".to_owned(), json!(args.rounds));
+    let builder_accounts = args
+        .builder_accounts
+        .unwrap_or(if quick { 50_000 } else { 1_000_000 });
+    let transfers = (args.keys as u64).min(builder_accounts / 8);
+    builder::run(builder_accounts, transfers, 4, args.rounds, &mut report)?;
     let mut one = CpuSet::new();
     one.set(0);
     if sched_setaffinity(None, &one).is_err() {

@@ -11,6 +11,7 @@
 //! An update is verified without talking to others: the header hashes to the block's name, the top nodes to its state root,
 //! and the shard's own subtries are the ones below them. A read names a block and gets that version, or none.
 
+mod codes;
 mod versions;
 
 pub use versions::ShardStats;
@@ -28,6 +29,7 @@ use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
 use cambium_trie::{
     Alone, BagError, BagMaker, PartialTrie, TrieError, Version, VersionedTrie, commit,
 };
+use codes::Codes;
 use parking_lot::{Mutex, RwLock};
 use std::{
     num::NonZeroUsize,
@@ -50,7 +52,7 @@ static HELPERS: LazyLock<Crew> = LazyLock::new(|| {
 pub struct ShardLimits {
     /// Most versions. An update beyond it is refused until a block is finalized.
     pub versions: usize,
-    /// Most bytes of memory of all versions.
+    /// Most bytes of all versions and codes. Memory that was freed, and is used again, does not count.
     pub bytes: usize,
     /// Most bytes of nodes and codes of an answer.
     pub bag_bytes: usize,
@@ -158,7 +160,7 @@ pub struct Shard {
     limits: ShardLimits,
     /// One for each prefix of the range. A thread that holds several locks has taken `known` first.
     subtries: Vec<RwLock<VersionedTrie>>,
-    codes: RwLock<HashMap<B256, Bytes>>,
+    codes: RwLock<Codes>,
     /// Held by whoever reads a version, so that it stays.
     known: RwLock<Known>,
     /// Held while versions are made and removed.
@@ -172,6 +174,10 @@ pub struct ShardLoader {
     range: ShardRange,
     tries: Vec<PartialTrie>,
     codes: HashMap<B256, Bytes>,
+    /// Codes that accounts have, each with one of these.
+    wanted: HashMap<B256, B256>,
+    /// The last account.
+    last: Option<B256>,
 }
 
 impl ShardLoader {
@@ -181,6 +187,8 @@ impl ShardLoader {
             range,
             tries: range.prefixes().map(PartialTrie::new).collect(),
             codes: HashMap::default(),
+            wanted: HashMap::default(),
+            last: None,
         }
     }
 
@@ -188,9 +196,22 @@ impl ShardLoader {
     ///
     /// # Errors
     ///
-    /// If they are unsorted.
+    /// If they are unsorted, or come before others that were added.
     pub fn put(&mut self, accounts: &[AccountDiff]) -> Result<(), TrieError> {
         let Self { range, tries, .. } = self;
+        for change in accounts {
+            if self.last.is_some_and(|last| last >= change.path) {
+                let path = Path::account(&change.path);
+                return Err(TrieError::Unsorted { path });
+            }
+            self.last = Some(change.path);
+            if let AccountUpdate::Put(account) = &change.account
+                && account.code_hash != KECCAK256_EMPTY
+                && range.place(&change.path).is_some()
+            {
+                self.wanted.entry(account.code_hash).or_insert(change.path);
+            }
+        }
         for (place, own) in by_subtrie(*range, accounts) {
             tries[place]
                 .apply(own, &mut cambium_trie::NoResolve)
@@ -225,10 +246,17 @@ impl ShardLoader {
             range,
             mut tries,
             codes,
+            wanted,
+            ..
         } = self;
         let id = BlockId::new(header.number, header.hash_slow());
+        for (code, account) in wanted {
+            if !codes.contains_key(&code) {
+                return Err(ApplyError::NoCode { id, account, code });
+            }
+        }
         let of_top = |source| ApplyError::Top { id, source };
-        let top = Top::new(header.state_root, top).map_err(of_top)?;
+        let top = Top::new(header.state_root, top, range.depth()).map_err(of_top)?;
         let (mut subtries, mut versions) = (Vec::new(), Vec::new());
         let work: Vec<_> = tries.drain(..).zip(range.prefixes()).collect();
         let done = on_helpers(work, |(mut trie, prefix)| {
@@ -248,12 +276,13 @@ impl ShardLoader {
             parent: header.parent_hash,
             top,
             versions,
+            codes: Vec::new(),
         };
         Ok(Shard {
             range,
             limits,
             subtries,
-            codes: RwLock::new(codes),
+            codes: RwLock::new(Codes::of_first(codes)),
             known: RwLock::new(Known::new(first)),
             changing: Mutex::new(()),
             counters: Counters::default(),
@@ -319,12 +348,13 @@ impl Shard {
         if got != id {
             return Err(ApplyError::OtherHeader { named: id, got });
         }
-        let top = Top::new(update.header.state_root, &update.top);
+        let top = Top::new(update.header.state_root, &update.top, self.range.depth());
         let top = top.map_err(|source| ApplyError::Top { id, source })?;
         let changes = update.changes.accounts();
-        let codes = self.new_codes(id, changes, &update.codes)?;
 
         let _changing = self.changing.lock();
+        // Codes come and go under that lock.
+        let codes = self.codes_of(id, changes, &update.codes)?;
         let known = self.known.read();
         if known.get(&id.hash).is_some() {
             return Ok(());
@@ -337,13 +367,14 @@ impl Shard {
             let parent = parent.id;
             return Err(ApplyError::Number { id, parent });
         }
-        let (versions, bytes) = (known.len(), self.memory_bytes_of(&known));
+        let (versions, bytes) = (known.len(), self.live_bytes_of(&known));
+        let full = |bytes| ApplyError::Full {
+            id,
+            versions,
+            bytes,
+        };
         if versions >= self.limits.versions || bytes >= self.limits.bytes {
-            return Err(ApplyError::Full {
-                id,
-                versions,
-                bytes,
-            });
+            return Err(full(bytes));
         }
         // Every subtrie gets a version, most of them the same nodes.
         let mut own = vec![&changes[..0]; self.subtries.len()];
@@ -363,6 +394,18 @@ impl Shard {
             checked.map_err(|source| ApplyError::Top { id, source })
         });
         let made = made.into_inner();
+        let result = result.and_then(|_| {
+            let own = made
+                .iter()
+                .flatten()
+                .map(Version::memory_bytes)
+                .sum::<usize>();
+            let bytes = self.live_bytes_of(&known) + own;
+            match bytes > self.limits.bytes {
+                true => Err(full(bytes)),
+                false => Ok(()),
+            }
+        });
         if let Err(error) = result {
             for (version, subtrie) in made.into_iter().zip(&self.subtries) {
                 if let Some(version) = version {
@@ -376,43 +419,49 @@ impl Shard {
             parent: update.header.parent_hash,
             top,
             versions: made.into_iter().flatten().collect(),
+            codes: codes.iter().map(|(hash, _)| *hash).collect(),
         };
         drop(known);
-        self.codes.write().extend(codes);
+        self.codes.write().add(codes);
         self.known.write().insert(version);
         Ok(())
     }
 
-    /// The codes of an update that accounts of this shard have and it lacks.
-    fn new_codes(
+    /// The codes of the accounts of this shard that an update puts, from it or from those that the shard has.
+    fn codes_of(
         &self,
         id: BlockId,
         changes: &[AccountDiff],
         codes: &[Bytes],
     ) -> Result<HashMap<B256, Bytes>, ApplyError> {
         let mut given: Option<HashMap<B256, &Bytes>> = None;
-        let mut new = HashMap::default();
+        let mut own = HashMap::default();
         let known = self.codes.read();
         for change in by_subtrie(self.range, changes).flat_map(|(_, group)| group) {
             let AccountUpdate::Put(account) = &change.account else {
                 continue;
             };
             let code = account.code_hash;
-            if code == KECCAK256_EMPTY || known.contains_key(&code) || new.contains_key(&code) {
+            if code == KECCAK256_EMPTY || own.contains_key(&code) {
                 continue;
             }
-            let given = given.get_or_insert_with(|| {
-                let codes = codes.iter();
-                codes.map(|code| (keccak256(code), code)).collect()
-            });
-            let bytes = *given.get(&code).ok_or(ApplyError::NoCode {
-                id,
-                account: change.path,
-                code,
-            })?;
-            new.insert(code, bytes.clone());
+            let bytes = match known.get(&code) {
+                Some(bytes) => bytes,
+                None => {
+                    let given = given.get_or_insert_with(|| {
+                        let codes = codes.iter();
+                        codes.map(|code| (keccak256(code), code)).collect()
+                    });
+                    *given.get(&code).ok_or(ApplyError::NoCode {
+                        id,
+                        account: change.path,
+                        code,
+                    })?
+                }
+            };
+            own.insert(code, bytes.clone());
         }
-        Ok(new)
+        Ok(own)
     }
 
     /// Makes a block the oldest one: removes all that do not descend from it.
@@ -423,7 +472,7 @@ impl Shard {
     pub fn finalize(&self, id: BlockId) -> Result<(), ApplyError> {
         let _changing = self.changing.lock();
         let mut known = self.known.write();
-        if known.get(&id.hash).is_none() {
+        if known.get(&id.hash).is_none_or(|version| version.id != id) {
             return Err(ApplyError::Unknown(id));
         }
         let path = known.path_to(&id.hash);
@@ -443,6 +492,7 @@ impl Shard {
     fn remove(&self, known: &mut Known, hash: B256) {
         // Children come after their parents.
         for version in known.take_with_descendants(hash).into_iter().rev() {
+            self.codes.write().remove(&version.codes);
             for (subtrie, version) in self.subtries.iter().zip(version.versions) {
                 subtrie.write().remove(version);
             }
@@ -466,7 +516,6 @@ impl Shard {
             bag.nodes.extend(version.top.nodes_from(least).cloned());
         }
         let bytes_max = self.limits.bag_bytes;
-        let mut bytes = bag.bytes();
         let mut makers: Vec<Option<Vec<usize>>> = vec![None; self.subtries.len()];
         for (at, group) in request.groups.iter().enumerate() {
             for (account, _) in group.targets.accounts() {
@@ -477,11 +526,13 @@ impl Shard {
                 }
             }
         }
+        // All of them at once, since a node that two of them have is in the bag once.
+        let subtries: Vec<_> = self.subtries.iter().map(RwLock::read).collect();
+        let first = subtries[0].at(&version.versions[0]);
+        let mut maker = BagMaker::new(first, bytes_max);
         for (place, groups) in makers.into_iter().enumerate() {
             let Some(groups) = groups else { continue };
-            let subtrie = self.subtries[place].read();
-            let left = bytes_max.saturating_sub(bytes);
-            let mut maker = BagMaker::new(subtrie.at(&version.versions[place]), left);
+            maker = maker.on(subtries[place].at(&version.versions[place]));
             for at in groups {
                 let group = &request.groups[at];
                 maker
@@ -494,9 +545,10 @@ impl Shard {
                         },
                     })?;
             }
-            bytes += maker.bytes();
-            bag.nodes.extend(maker.finish());
         }
+        let mut bytes = bag.bytes() + maker.bytes();
+        bag.nodes.extend(maker.finish());
+        drop(subtries);
         let codes = self.codes.read();
         for (hash, _) in &request.codes {
             let code = codes.get(hash).ok_or(ReadError::NoCode(*hash))?;
@@ -590,7 +642,13 @@ impl Shard {
 
     fn memory_bytes_of(&self, known: &Known) -> usize {
         let tries = self.subtries.iter().map(|trie| trie.read().memory_bytes());
-        tries.sum::<usize>() + known.memory_bytes()
+        tries.sum::<usize>() + known.memory_bytes() + self.codes.read().bytes()
+    }
+
+    /// As [`Self::memory_bytes_of`], without memory that was freed and is used again.
+    fn live_bytes_of(&self, known: &Known) -> usize {
+        let tries = self.subtries.iter().map(|trie| trie.read().live_bytes());
+        tries.sum::<usize>() + known.memory_bytes() + self.codes.read().bytes()
     }
 
     /// What the shard has, and what it has done.

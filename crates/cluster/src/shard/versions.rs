@@ -13,6 +13,8 @@ pub(super) struct BlockVersion {
     pub(super) parent: B256,
     pub(super) top: Top,
     pub(super) versions: Versions,
+    /// Hashes of the codes of accounts that the block puts.
+    pub(super) codes: Vec<B256>,
 }
 
 /// A tree of blocks. All descend from the oldest one.
@@ -35,7 +37,7 @@ pub struct ShardStats {
     pub nodes: usize,
     /// Bytes of memory of nodes and lists.
     pub memory_bytes: usize,
-    /// Number of codes.
+    /// Number of codes, whose bytes are part of the memory.
     pub codes: usize,
     /// Updates applied, or known already.
     pub updates: u64,

@@ -82,12 +82,13 @@ pub fn on_threads<P: Send, T: Send>(
     if parts.len() <= 1 || !IN_BACKGROUND.get() && workers.threads() == 1 {
         return parts.into_iter().map(task).collect();
     }
-    if IN_BACKGROUND.get() {
+    if IN_BACKGROUND.get() || IS_LOWERED.get() {
+        // A thread of low priority takes no part of what blocks wait for.
         let run = || {
             let parts = parts.into_par_iter().with_max_len(1);
             parts.map(task).collect()
         };
-        return install_on(&BACKGROUND, run);
+        return install(run);
     }
     let helpers = parts.len().min(workers.threads()) - 1;
     let parts = Parts::new(parts);
@@ -106,6 +107,9 @@ pub fn on_threads<P: Send, T: Send>(
 thread_local! {
     /// Whether the thread leaves parallel work to the pool for merges, whichever pool it asks for.
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+
+    /// Whether the thread has a low priority.
+    static IS_LOWERED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Channel to the thread that drops large values.
@@ -127,8 +131,16 @@ pub fn drop_later(value: impl Send + 'static) {
     let _ = DROPPER.send(Box::new(value));
 }
 
+/// Starts the threads that blocks wait for, with the priority of the calling one. If a merge did it, they would have its
+/// low priority ever after.
+pub fn start() {
+    LazyLock::force(&POOL);
+    CREWS.iter().for_each(Crew::start);
+}
+
 /// Lowers the priority of the calling thread. Does nothing on other systems than Linux.
 pub fn lower_priority() {
+    IS_LOWERED.set(true);
     #[cfg(target_os = "linux")]
     // If the system refuses, the thread keeps the normal priority.
     let _ = rustix::process::nice(NICENESS);

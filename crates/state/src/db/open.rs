@@ -39,7 +39,9 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
-use cambium_snapshot::{Counters, Index, LoadedIndex, PartCache, StateError, checkpoint, rebuild};
+use cambium_snapshot::{
+    Counters, Index, LoadedIndex, PartCache, StateError, checkpoint, pool, rebuild,
+};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
     PageAddr, Segments, StoreError, load_latest_checkpoint,
@@ -120,6 +122,7 @@ impl Db {
         opener: Opener,
     ) -> Result<(Self, Recovery), StateError> {
         let _span = tracing::debug_span!("open", disk = disk.display_path("")).entered();
+        pool::start();
         let manifest = Manifest::open(&*disk)?;
         let options = form::of(&manifest, options)?;
         let genesis = genesis_of(&manifest)?;

@@ -111,6 +111,25 @@ impl<'t> BagMaker<'t> {
         self.walk(root, depth, &inside, levels)
     }
 
+    /// Goes on with the nodes of another view: no node is in the bag twice.
+    pub fn on(self, view: VersionView<'_>) -> BagMaker<'_> {
+        let Self {
+            seen,
+            nodes,
+            bytes,
+            bytes_max,
+            ..
+        } = self;
+        BagMaker {
+            trie: view.trie,
+            root: view.root,
+            seen,
+            nodes,
+            bytes,
+            bytes_max,
+        }
+    }
+
     /// Bytes of the nodes so far.
     pub const fn bytes(&self) -> usize {
         self.bytes
