@@ -250,7 +250,7 @@ impl Inner {
 fn drop_payload(payload: Option<Box<dyn Any + Send>>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         // And so on, without an end: it stays in memory.
-        std::mem::forget(panic);
+        Box::leak(panic);
     }
 }
 

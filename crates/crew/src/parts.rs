@@ -36,9 +36,12 @@ impl<P, T> Parts<P, T> {
             let Part::Waits(part) = std::mem::replace(&mut *lock(slot), Part::Taken) else {
                 unreachable!("each part is taken once");
             };
-            let stop = Stop(self);
+            let mut stop = Stop {
+                parts: self,
+                is_wanted: true,
+            };
             let value = task(part)?;
-            std::mem::forget(stop);
+            stop.is_wanted = false;
             *lock(slot) = Part::Done(value);
         }
         Ok(())
@@ -62,11 +65,16 @@ impl<P, T> Parts<P, T> {
     }
 }
 
-/// Stops the work when it is dropped.
-struct Stop<'p, P, T>(&'p Parts<P, T>);
+/// Stops the work when it is dropped, if that is wanted.
+struct Stop<'p, P, T> {
+    parts: &'p Parts<P, T>,
+    is_wanted: bool,
+}
 
 impl<P, T> Drop for Stop<'_, P, T> {
     fn drop(&mut self) {
-        self.0.stop();
+        if self.is_wanted {
+            self.parts.stop();
+        }
     }
 }

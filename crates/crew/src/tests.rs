@@ -157,7 +157,7 @@ fn payloads_that_panic_when_dropped() {
                 },
             );
         }))
-        .map_err(std::mem::forget);
+        .map_err(Box::leak);
         done.send(()).unwrap();
     });
     is_done

@@ -69,7 +69,10 @@ pub fn execute_batch<DB: StateRead + Sync>(
             drop(lead);
         }
         // The steps of later blocks do not run if `take` panics.
-        let stop = StopOnDrop(work);
+        let mut stop = StopOnDrop {
+            work,
+            is_wanted: true,
+        };
         let (mut waiting, mut expected) = (BTreeMap::new(), 0);
         for (index, outcome, elapsed) in done {
             waiting.insert(index, (outcome, elapsed));
@@ -81,7 +84,7 @@ pub fn execute_batch<DB: StateRead + Sync>(
                 expected += 1;
             }
         }
-        std::mem::forget(stop);
+        stop.is_wanted = false;
         Some(expected)
     });
     // Blocks from one without a list on, or with an impossible one.
@@ -90,10 +93,16 @@ pub fn execute_batch<DB: StateRead + Sync>(
     }
 }
 
-struct StopOnDrop<'w, 'v, 'b, DB: StateRead + Sync>(&'w Work<'v, 'b, DB>);
+/// Stops the work when it is dropped, if that is wanted.
+struct StopOnDrop<'w, 'v, 'b, DB: StateRead + Sync> {
+    work: &'w Work<'v, 'b, DB>,
+    is_wanted: bool,
+}
 
 impl<DB: StateRead + Sync> Drop for StopOnDrop<'_, '_, '_, DB> {
     fn drop(&mut self) {
-        self.0.stop();
+        if self.is_wanted {
+            self.work.stop();
+        }
     }
 }

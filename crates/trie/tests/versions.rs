@@ -469,7 +469,7 @@ fn a_forgotten_draft_takes_memory_and_nothing_else() {
     };
     let mut draft = trie.draft(&first);
     draft.put(&[change(paths[0], 77)]).unwrap();
-    std::mem::forget(draft);
+    let _forgotten = std::mem::ManuallyDrop::new(draft);
     let mut second = trie.child(&first, &[change(paths[29], 1)], &Alone).unwrap();
     trie.retire(first, &mut second);
     for nonce in 2..6 {
