@@ -18,7 +18,7 @@ use cambium_chain::{
 };
 use cambium_evm::{ExecutionError, SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
-use cambium_trie::{BagNodes, Deletes, Witness};
+use cambium_trie::{BagNodes, Deletes, ProofTargets, Witness};
 use std::time::{Duration, Instant};
 
 /// What a builder does about a path that is incomplete.
@@ -104,7 +104,9 @@ pub struct BuildTimings {
     pub revise: Duration,
     /// Execution.
     pub execute: Duration,
-    /// The bag for verifiers, state root, header and pruning.
+    /// The bag for verifiers.
+    pub witness: Duration,
+    /// State root, header and pruning.
     pub finish: Duration,
 }
 
@@ -197,7 +199,8 @@ impl Builder {
         timings.execute = start.elapsed();
         let start = Instant::now();
         let mut built = self.finish(draft, chosen.outcome, left_out)?;
-        timings.finish = start.elapsed();
+        timings.witness = built.timings.witness;
+        timings.finish = start.elapsed().saturating_sub(timings.witness);
         built.timings = timings;
         Ok(built)
     }
@@ -244,30 +247,32 @@ impl Builder {
         for at in &*kept {
             self.reader.offer_codes(&submissions[*at].bag.codes);
         }
-        let mut all = cambium_trie::ProofTargets::default();
-        let mut fresh = Vec::new();
+        let touched = kept
+            .iter()
+            .flat_map(|at| submissions[*at].touched.accounts());
+        let all = ProofTargets::new(touched.cloned().collect());
+        if self.reader.offer(&bag, &all) == 0 {
+            return Ok(());
+        }
+        if self.incomplete == Incomplete::Fetch {
+            return Ok(self.reader.load(&all, Deletes::Nothing)?);
+        }
+        let mut stays = Vec::with_capacity(kept.len());
         for at in &*kept {
-            let missing = self.reader.offer(&bag, &submissions[*at].touched);
-            fresh.push(missing);
-            if missing > 0 && self.incomplete == Incomplete::Fetch {
-                all = all.and(&submissions[*at].touched);
+            let Submission {
+                touched, ran_on, ..
+            } = &submissions[*at];
+            let paths = self.reader.offer(&bag, touched);
+            stays.push(paths == 0);
+            if paths > 0 {
+                let ran_on = *ran_on;
+                left_out.push((*at, LeftOut::Stale { ran_on, paths }));
             }
         }
-        match self.incomplete {
-            Incomplete::Fetch => self.reader.load(&all, Deletes::Nothing)?,
-            Incomplete::Reject => {
-                let is_fresh = fresh.iter().map(|missing| *missing == 0);
-                for (at, paths) in kept.iter().zip(&fresh).filter(|(_, paths)| **paths > 0) {
-                    let ran_on = submissions[*at].ran_on;
-                    let paths = *paths;
-                    left_out.push((*at, LeftOut::Stale { ran_on, paths }));
-                }
-                let mut stays = is_fresh.clone();
-                kept.retain(|_| stays.next().unwrap_or_default());
-                let mut stays = is_fresh;
-                senders.retain(|_| stays.next().unwrap_or_default());
-            }
-        }
+        let mut of_kept = stays.iter();
+        kept.retain(|_| of_kept.next().is_some_and(|stays| *stays));
+        let mut of_senders = stays.iter();
+        senders.retain(|_| of_senders.next().is_some_and(|stays| *stays));
         Ok(())
     }
 
@@ -282,10 +287,12 @@ impl Builder {
         let touched = touched.unwrap_or_default();
         self.reader.load(&touched, Deletes::Nothing)?;
         self.reader.load_for_changes(&outcome.changes)?;
+        let start = Instant::now();
         let bag = NodeBag {
             nodes: self.reader.witness(&touched, &outcome.changes)?,
             codes: self.reader.codes_of(&touched),
         };
+        let witness = start.elapsed();
         let is_listed = block.header.block_access_list_hash.is_some();
         let depth = self.shard_depth;
         let mut top = Vec::new();
@@ -313,7 +320,10 @@ impl Builder {
             bag,
             gas_used: outcome.gas_used,
             left_out,
-            timings: BuildTimings::default(),
+            timings: BuildTimings {
+                witness,
+                ..BuildTimings::default()
+            },
         })
     }
 }

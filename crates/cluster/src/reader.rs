@@ -282,20 +282,16 @@ impl Reader {
     /// Takes nodes of a bag on the paths of targets where the trie has blinded nodes with their hashes. Returns the number of
     /// accounts and slots whose paths are incomplete afterwards.
     pub fn offer(&self, bag: &BagNodes, targets: &ProofTargets) -> usize {
+        let keys = targets.accounts().iter();
+        let slots = keys.map(|(_, slots)| slots.len()).sum::<usize>();
+        let leaves = targets.accounts().len() + slots;
         let mut trie = self.trie.write();
-        for target in targets.accounts() {
-            let leaves = 1 + target.1.len();
-            let one = ProofTargets::new(vec![target.clone()]);
-            // A node that is missing or malformed leaves the path incomplete.
-            let _ = trie.load(&one, &mut bag.unfolder(leaves));
-            if !target.1.is_empty() {
-                let _ = trie.load_siblings(&one, Deletes::Slots, &mut bag.unfolder(leaves));
-            }
+        // A node that does not belong where it was found leaves the path incomplete, as one does that is missing.
+        let missing = trie.load_known(targets, &mut bag.unfolder(leaves));
+        if slots > 0 {
+            let _ = trie.load_siblings(targets, Deletes::Slots, &mut bag.unfolder(leaves));
         }
-        drop(trie);
-        let missing = self.missing(targets, Deletes::Nothing);
-        let keys = missing.iter().flat_map(|group| group.targets.accounts());
-        keys.map(|(_, slots)| slots.len().max(1)).sum()
+        missing.unwrap_or(leaves)
     }
 
     /// Keeps codes, which are known by their hashes.

@@ -150,7 +150,26 @@ impl PartialTrie {
     ) -> Result<(), UpdateError<R::Error>> {
         let names = self.names_here(keys)?;
         let (root, depth) = (self.root, self.base.len());
-        self.load_names(resolver, (Link::EMPTY, 0), root, &B256::ZERO, depth, names)
+        let root = (root, depth);
+        self.load_names(resolver, (Link::EMPTY, 0), root, &B256::ZERO, names, false)?;
+        Ok(())
+    }
+
+    /// As [`Self::load`], but goes on where the resolver fails. Returns the number of accounts and slots among `keys` whose
+    /// paths end at blinded nodes. Slots count without their account where its path does, and the account alone
+    /// where it has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a target is outside the trie, or if what was loaded does not belong there. The trie stays valid.
+    pub fn load_known<R: Resolve>(
+        &mut self,
+        keys: &ProofTargets,
+        resolver: &mut R,
+    ) -> Result<usize, UpdateError<R::Error>> {
+        let names = self.names_here(keys)?;
+        let root = (self.root, self.base.len());
+        self.load_names(resolver, (Link::EMPTY, 0), root, &B256::ZERO, names, true)
     }
 
     /// Like [`PartialTrie::lookup`], but loads absent subtries on the path. Never returns
@@ -189,23 +208,29 @@ impl PartialTrie {
         Ok(&keys.0)
     }
 
-    /// Loads the absent subtries between the node at `link`, at depth `depth`, and the targets.
-    /// `held` is its parent, empty for the root, and its nibble there.
+    /// Loads the absent subtries between the node at `at`, with its depth, and the targets. `held` is its parent, empty for
+    /// the root, and its nibble there. If it `goes_on`, a failure to load a node is none. Returns the number of targets
+    /// below nodes that were not loaded.
     fn load_names<N: Name, R: Resolve>(
         &mut self,
         resolver: &mut R,
         held: (Link, u8),
-        mut link: Link,
+        (mut link, depth): (Link, usize),
         account: &B256,
-        depth: usize,
         names: &[N],
-    ) -> Result<(), UpdateError<R::Error>> {
+        goes_on: bool,
+    ) -> Result<usize, UpdateError<R::Error>> {
         let Some(first) = names.first() else {
-            return Ok(());
+            return Ok(0);
         };
         if link.is_stub() {
             let path = N::path(account, first.key(), depth);
-            link = self.expand(link, &path, resolver)?;
+            link = match self.expand(link, &path, resolver) {
+                Err(UpdateError::Resolve(_)) if goes_on => {
+                    return Ok(names.iter().map(|name| name.slots().len().max(1)).sum());
+                }
+                loaded => loaded?,
+            };
             match held {
                 (parent, _) if parent.is_empty() => self.root = link,
                 (parent, nibble) => self.link_child(parent, nibble, link),
@@ -213,26 +238,27 @@ impl PartialTrie {
         }
         match link.id() {
             NodeId::Branch(index) => {
+                let mut missing = 0;
                 for (at, group) in by_nibble(names, depth) {
-                    let child = self.arena.branches[index].children[at];
+                    let child = (self.arena.branches[index].children[at], depth + 1);
                     let held = (link, at as u8);
-                    self.load_names(resolver, held, child, account, depth + 1, group)?;
+                    missing += self.load_names(resolver, held, child, account, group, goes_on)?;
                 }
-                Ok(())
+                Ok(missing)
             }
             NodeId::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let (child, end) = (node.child, usize::from(node.end) - N::LEVEL);
                 let names = below(names, &node.key, end);
-                self.load_names(resolver, (link, 0), child, account, end, names)
+                self.load_names(resolver, (link, 0), (child, end), account, names, goes_on)
             }
             NodeId::Account(index) => {
                 let node = &self.arena.accounts[index];
-                let (storage, key) = (node.storage, node.key);
-                let slots = names_of(names, &key).map_or(&[][..], N::slots);
-                self.load_names(resolver, (link, 0), storage, &key.into(), 0, slots)
+                let (storage, key) = (node.storage, node.key.into());
+                let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
+                self.load_names(resolver, (link, 0), (storage, 0), &key, slots, goes_on)
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => Ok(()),
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => Ok(0),
         }
     }
 

@@ -84,7 +84,7 @@ pub(super) fn run(
         submissions.push(prepared);
     }
     let bytes: usize = submissions.iter().map(|it| it.bag.bytes()).sum();
-    let (mut without, mut with, mut shares) = (Vec::new(), Vec::new(), [0.0; 4]);
+    let (mut without, mut with, mut shares) = (Vec::new(), Vec::new(), [0.0; 5]);
     for round in 0..rounds {
         eprintln!("builder: round {} of {rounds}", round + 1);
         // What it keeps of the state is there already, as in a builder that runs.
@@ -114,11 +114,12 @@ pub(super) fn run(
             timings.revise,
             timings.execute,
             timings.finish,
+            timings.witness,
         ];
         let parts = parts.map(|part| part.as_secs_f64());
         let count = submissions.len() as f64;
         with.push(count / parts.iter().sum::<f64>());
-        without.push(count / parts[1..].iter().sum::<f64>());
+        without.push(count / parts[1..4].iter().sum::<f64>());
         shares = parts.map(|part| part * 1e6 / count);
     }
     let (without, with) = (median(without), median(with));
@@ -135,10 +136,8 @@ pub(super) fn run(
         ("us of a transfer: signatures", json!(shares[0])),
         ("us of a transfer: bags", json!(shares[1])),
         ("us of a transfer: execution", json!(shares[2])),
-        (
-            "us of a transfer: bag for verifiers, root",
-            json!(shares[3]),
-        ),
+        ("us of a transfer: root and pruning", json!(shares[3])),
+        ("us of a transfer: bag for verifiers", json!(shares[4])),
     ]));
     report.targets.push(Target {
         name: "a builder verifies and executes transfers, without signatures".to_owned(),

@@ -73,7 +73,11 @@ impl Workers {
 
 /// Runs `task` on each of `parts`, this thread among those that take them, and on this thread alone if there is
 /// only one. Within [`in_background`], and in the pool for merges, it runs in that pool. Returns the results in
-/// the order of the parts, or one of the errors.
+/// the order of the parts.
+///
+/// # Errors
+///
+/// One of the errors of `task`. No further part is taken after it.
 pub fn on_threads<P: Send, T: Send>(
     workers: Workers,
     parts: Vec<P>,
