@@ -41,5 +41,5 @@ pub use reader::{Reader, ReaderError, ReaderView};
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
 pub use shards::{Service, Shards};
 pub use submission::{DroppedError, Submission};
-pub use top::{TopError, top_nodes};
+pub use top::{OtherRoot, TopError, top_nodes};
 pub use update::{BlockUpdate, UpdateError};

@@ -43,7 +43,7 @@ pub enum ReaderError {
         /// The block.
         block: BlockId,
         /// What is wrong with it.
-        source: UnfoldError,
+        source: Box<UnfoldError>,
     },
     /// An answer lacks a code, or has another one.
     #[error("the answer for block {block} lacks the code {code}")]
@@ -77,7 +77,7 @@ pub enum ReaderError {
         /// The block.
         block: BlockId,
         /// What does not fit.
-        source: TrieError,
+        source: Box<TrieError>,
     },
     /// A node or a code is missing, and nobody was to be asked.
     #[error("the state after block {0} is incomplete here")]
@@ -484,7 +484,7 @@ impl Reader {
         let block = self.block;
         let trie = self.trie.get_mut();
         let pruned = trie.prune(accounts, slots);
-        pruned.map_err(|source| ReaderError::Changes { block, source })?;
+        pruned.map_err(|error| update_error(block, UpdateError::Trie(error)))?;
         if let Some(compacted) = trie.compacted() {
             *trie = compacted;
         }
@@ -536,8 +536,14 @@ impl ReaderView<'_> {
 }
 fn update_error(block: BlockId, error: UpdateError<UnfoldError>) -> ReaderError {
     match error {
-        UpdateError::Resolve(source) => ReaderError::Bag { block, source },
-        UpdateError::Trie(source) => ReaderError::Changes { block, source },
+        UpdateError::Resolve(error) => {
+            let source = Box::new(error);
+            ReaderError::Bag { block, source }
+        }
+        UpdateError::Trie(error) => {
+            let source = Box::new(error);
+            ReaderError::Changes { block, source }
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl Submission {
                 reason: error.to_string(),
             },
         })?;
-        for (_, error) in chosen.left_out {
+        if let Some((_, error)) = chosen.left_out.into_iter().next() {
             return Err(match error {
                 ExecutionError::Database(error) => DroppedError::Reader(error),
                 ExecutionError::InvalidTransaction { reason, .. } => {

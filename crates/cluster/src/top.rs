@@ -15,24 +15,29 @@ pub enum TopError {
     TooMany(usize),
     /// A node is malformed.
     #[error("the nodes above the shards: {0}")]
-    Malformed(#[from] WitnessError),
+    Malformed(Box<WitnessError>),
     /// A node is missing, without which a shard can't find its own root.
     #[error("the nodes above the shards lack the one at {0}")]
-    Missing(Path),
+    Missing(Box<Path>),
     /// The shard's root is another one than the state root has.
-    #[error(
-        "the subtrie at {path} has the root {}, and the block's state root has {} there",
-        shown(got),
-        shown(expected)
-    )]
-    Root {
-        /// Path of the subtrie.
-        path: Path,
-        /// What the state root has there.
-        expected: Option<NodeRef>,
-        /// What the shard computed.
-        got: Option<NodeRef>,
-    },
+    #[error(transparent)]
+    Root(Box<OtherRoot>),
+}
+
+/// A subtrie has another root than the block's state root has there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the subtrie at {path} has the root {}, and the block's state root has {} there",
+    shown(got),
+    shown(expected)
+)]
+pub struct OtherRoot {
+    /// Path of the subtrie.
+    pub path: Path,
+    /// What the state root has there.
+    pub expected: Option<NodeRef>,
+    /// What the shard computed.
+    pub got: Option<NodeRef>,
 }
 
 fn shown(node: &Option<NodeRef>) -> String {
@@ -58,7 +63,8 @@ impl Top {
         if nodes.len() > NODES_MAX {
             return Err(TopError::TooMany(nodes.len()));
         }
-        let (trie, _) = PartialTrie::from_witness(root, nodes)?;
+        let (trie, _) = PartialTrie::from_witness(root, nodes)
+            .map_err(|error| TopError::Malformed(Box::new(error)))?;
         let mut top = Self {
             trie,
             nodes: Vec::new(),
@@ -107,7 +113,7 @@ impl Top {
                 }
                 NodeView::Empty => return check_ref(path, None, subtrie.root_ref()),
                 NodeView::Stub(_) | NodeView::Slot { .. } | NodeView::Entry { .. } => {
-                    return Err(TopError::Missing(path.prefix(depth)));
+                    return Err(TopError::Missing(Box::new(path.prefix(depth))));
                 }
             }
         }
@@ -117,10 +123,10 @@ impl Top {
 fn check_ref(path: &Path, expected: Option<NodeRef>, got: Option<NodeRef>) -> Result<(), TopError> {
     match expected == got {
         true => Ok(()),
-        false => Err(TopError::Root {
+        false => Err(TopError::Root(Box::new(OtherRoot {
             path: *path,
             expected,
             got,
-        }),
+        }))),
     }
 }

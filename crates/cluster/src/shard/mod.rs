@@ -101,7 +101,7 @@ pub enum ApplyError {
         /// The block.
         id: BlockId,
         /// What does not fit.
-        source: TopError,
+        source: Box<TopError>,
     },
     /// The changes don't fit the parent's state.
     #[error("block {id}: {source}")]
@@ -109,7 +109,7 @@ pub enum ApplyError {
         /// The block.
         id: BlockId,
         /// What does not fit.
-        source: TrieError,
+        source: Box<TrieError>,
     },
     /// An account has a code that neither the update nor the shard has.
     #[error("block {id}: account {account} has the code {code}, which is not in the update")]
@@ -136,6 +136,18 @@ pub enum ApplyError {
     /// A block that is to be final, or the head, is not known.
     #[error("block {0} is not known here")]
     Unknown(BlockId),
+}
+
+impl ApplyError {
+    fn top(id: BlockId, error: TopError) -> Self {
+        let source = Box::new(error);
+        Self::Top { id, source }
+    }
+
+    fn changes(id: BlockId, error: TrieError) -> Self {
+        let source = Box::new(error);
+        Self::Changes { id, source }
+    }
 }
 
 /// What a shard has counted.
@@ -255,16 +267,16 @@ impl ShardLoader {
                 return Err(ApplyError::NoCode { id, account, code });
             }
         }
-        let of_top = |source| ApplyError::Top { id, source };
+        let of_top = |error| ApplyError::top(id, error);
         let top = Top::new(header.state_root, top, range.depth()).map_err(of_top)?;
         let (mut subtries, mut versions) = (Vec::new(), Vec::new());
         let work: Vec<_> = tries.drain(..).zip(range.prefixes()).collect();
         let done = on_helpers(work, |(mut trie, prefix)| {
             commit(&mut [&mut trie], &mut cambium_trie::Batch::new());
-            let source = |source| ApplyError::Changes { id, source };
-            let (trie, version) = VersionedTrie::new(trie).map_err(source)?;
+            let (trie, version) =
+                VersionedTrie::new(trie).map_err(|error| ApplyError::changes(id, error))?;
             let checked = top.check(&prefix, trie.at(&version));
-            checked.map_err(|source| ApplyError::Top { id, source })?;
+            checked.map_err(|error| ApplyError::top(id, error))?;
             Ok((trie, version))
         })?;
         for (trie, version) in done {
@@ -349,7 +361,7 @@ impl Shard {
             return Err(ApplyError::OtherHeader { named: id, got });
         }
         let top = Top::new(update.header.state_root, &update.top, self.range.depth());
-        let top = top.map_err(|source| ApplyError::Top { id, source })?;
+        let top = top.map_err(|error| ApplyError::top(id, error))?;
         let changes = update.changes.accounts();
 
         let _changing = self.changing.lock();
@@ -388,10 +400,10 @@ impl Shard {
         let result = on_helpers(work, |(place, (own, prefix))| {
             let mut subtrie = self.subtries[place].write();
             let child = subtrie.child(&parent.versions[place], own, &Alone);
-            let child = child.map_err(|source| ApplyError::Changes { id, source })?;
+            let child = child.map_err(|error| ApplyError::changes(id, error))?;
             let checked = top.check(&prefix, subtrie.at(&child));
             made.lock()[place] = Some(child);
-            checked.map_err(|source| ApplyError::Top { id, source })
+            checked.map_err(|error| ApplyError::top(id, error))
         });
         let made = made.into_inner();
         let result = result.and_then(|_| {
@@ -419,7 +431,7 @@ impl Shard {
             parent: update.header.parent_hash,
             top,
             versions: made.into_iter().flatten().collect(),
-            codes: codes.iter().map(|(hash, _)| *hash).collect(),
+            codes: codes.keys().copied().collect(),
         };
         drop(known);
         self.codes.write().add(codes);
