@@ -1,5 +1,6 @@
 //! Requests for parts of the state at one block, and the node bags that answer them.
 
+use crate::compact;
 use alloy_primitives::{B256, Bytes};
 use alloy_rlp::{Decodable, Encodable, Header as RlpHeader};
 use cambium_primitives::BlockId;
@@ -384,10 +385,12 @@ impl NodeBag {
         self.codes.extend(other.codes);
     }
 
-    /// The bag as RLP: a list of the nodes and of the codes.
+    /// The bag as RLP: a list of the nodes, compact, and of the codes. Hashes that the receiver can compute are left out.
     pub fn encode(&self) -> Vec<u8> {
+        let mut nodes = Vec::new();
+        compact::encode(&self.nodes, &mut nodes);
         let mut out = Vec::new();
-        list(&[&self.nodes, &self.codes], &mut out);
+        list(&[&Bytes::from(nodes), &self.codes], &mut out);
         out
     }
 
@@ -400,7 +403,8 @@ impl NodeBag {
         check_length(bytes)?;
         let mut parts = unlisted(&mut bytes)?;
         is_all(bytes)?;
-        let nodes = decode_items(&mut parts, "nodes", NODE_BYTES_MIN, usize::MAX)?;
+        let nodes = RlpHeader::decode_bytes(&mut parts, false)?;
+        let nodes = compact::decode(nodes)?;
         let codes = decode_items(&mut parts, "codes", 1, KEYS_MAX)?;
         is_all(parts)?;
         Ok(Self { nodes, codes })

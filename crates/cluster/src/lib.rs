@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `range` | which part of the trie a shard owns |
 //! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
-//! | `bag` | requests, node bags, and how both travel |
+//! | `bag`, `compact` | requests, node bags, and how both travel |
 //! | `update` | what a block tells the shards |
 //! | `shard` | versions by block, updates, reads |
 //! | `shards` | all shards as one: requests are divided, and replicas tried in turn |
@@ -27,6 +27,7 @@
 mod range;
 mod top;
 mod bag;
+mod compact;
 mod update;
 mod shard;
 mod shards;

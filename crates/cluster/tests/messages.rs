@@ -1,7 +1,7 @@
 //! What travels between processes: it comes back as it was, and malformed bytes are errors.
 
 use crate::common::{Keys, State, random_hash};
-use cambium_cluster::{BlockUpdate, NodeBag, ReadGroup, ReadRequest};
+use cambium_cluster::{BlockUpdate, NodeBag, ReadGroup, ReadRequest, ShardLimits, ShardRange};
 use cambium_seeds::{Random, seeds};
 use cambium_trie::{BagLevels, Deletes, ProofTargets};
 
@@ -56,12 +56,33 @@ fn messages_come_back_as_they_were() {
         let asked = request.encode();
         assert_eq!(ReadRequest::decode(&asked).unwrap(), request);
 
+        let shard = state.shard(ShardRange::new(0, 1).unwrap(), ShardLimits::default());
+        let all = ReadGroup {
+            targets: ProofTargets::of_changes(&state.whole()),
+            levels: BagLevels {
+                accounts: 0,
+                slots: 0,
+                deletes: Deletes::Nothing,
+            },
+        };
+        let all = ReadRequest {
+            block: state.id,
+            groups: vec![all],
+            codes: Vec::new(),
+        };
         let bag = NodeBag {
-            nodes: update.top.clone(),
             codes: vec![vec![1, 2, 3].into()],
+            ..shard.read(&all).unwrap()
         };
         let answered = bag.encode();
         assert_eq!(NodeBag::decode(&answered).unwrap(), bag);
+        // Nearly all hashes are those of nodes that are there.
+        assert!(
+            bag.nodes.len() < 5 || answered.len() * 10 < bag.bytes() * 9,
+            "{} of {}",
+            answered.len(),
+            bag.bytes()
+        );
 
         for _ in 0..200 {
             // Any result will do, but for a panic.

@@ -15,7 +15,7 @@ mod builder;
 use crate::report::{Report, Target, median};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_cluster::{Shard, ShardLimits, ShardLoader, ShardRange, top_nodes};
+use cambium_cluster::{NodeBag, Shard, ShardLimits, ShardLoader, ShardRange, top_nodes};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
 use cambium_trie::{
     Alone, BagLevels, BagMaker, Batch, Deletes, NoResolve, PartialTrie, ProofTargets, VersionView,
@@ -237,12 +237,17 @@ fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
         .collect()
 }
 
-/// Bytes of a bag.
-fn bag_bytes(
-    view: VersionView<'_>,
-    keys: &[B256],
-    level: u8,
-) -> Result<(usize, usize), Box<dyn Error>> {
+/// Size of a bag.
+struct BagSize {
+    nodes: usize,
+    /// Of all nodes.
+    bytes: usize,
+    /// As it travels.
+    compact: usize,
+}
+
+/// The size of a bag of these keys.
+fn bag_size(view: VersionView<'_>, keys: &[B256], level: u8) -> Result<BagSize, Box<dyn Error>> {
     let targets = ProofTargets::new(keys.iter().map(|key| (*key, vec![])).collect());
     let mut maker = BagMaker::new(view, usize::MAX);
     let levels = BagLevels {
@@ -251,9 +256,16 @@ fn bag_bytes(
         deletes: Deletes::Nothing,
     };
     maker.add(&targets, levels)?;
-    let bytes = maker.bytes();
     let nodes: Vec<Bytes> = maker.finish();
-    Ok((bytes, nodes.len()))
+    let bag = NodeBag {
+        nodes,
+        codes: Vec::new(),
+    };
+    Ok(BagSize {
+        nodes: bag.nodes.len(),
+        bytes: bag.bytes(),
+        compact: bag.encode().len(),
+    })
 }
 
 /// Bytes of node bags against those of a proof for each key.
@@ -292,7 +304,7 @@ fn bags(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Bo
         // Each access has a proof of its own, as in a transaction's witness.
         let mut proofs = 0;
         for key in &chosen {
-            proofs += bag_bytes(view, &[*key], 0)?.0;
+            proofs += bag_size(view, &[*key], 0)?.bytes;
         }
         let accesses = chosen.len();
         chosen.sort_unstable();
@@ -301,9 +313,10 @@ fn bags(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Bo
         let root = if base.is_empty() { 0 } else { 532 };
         let plain = (proofs + accesses * root) as f64 / accesses as f64;
         for level in [5, 6, 7] {
-            let (bytes, nodes) = bag_bytes(view, &chosen, level)?;
-            let each = bytes as f64 / accesses as f64;
-            let smaller = 100.0 * (1.0 - each / plain);
+            let size = bag_size(view, &chosen, level)?;
+            let each = |bytes: usize| bytes as f64 / accesses as f64;
+            let travels = each(size.compact);
+            let smaller = 100.0 * (1.0 - travels / plain);
             let cache = cache_bytes(view, level) as f64 / 1e6 * if root > 0 { 16.0 } else { 1.0 };
             report.results.push(object([
                 ("bags of a state of", json!(accounts)),
@@ -313,8 +326,9 @@ fn bags(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Bo
                 ),
                 ("nodes kept at depths below", json!(level)),
                 ("proof of one, bytes", json!(plain)),
-                ("bag, bytes an access", json!(each)),
-                ("bag, nodes", json!(nodes)),
+                ("bag, bytes an access", json!(each(size.bytes))),
+                ("bag, compact, bytes an access", json!(travels)),
+                ("bag, nodes", json!(size.nodes)),
                 ("smaller by, %", json!(smaller)),
                 ("memory of what is kept, MB", json!(cache)),
             ]));
