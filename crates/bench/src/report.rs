@@ -182,6 +182,14 @@ impl Machine {
     }
 }
 
+/// The figures of a result, by name.
+pub(crate) fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
+    let entries = entries.into_iter();
+    entries
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
 /// Returns the directory for generated chains and databases: beside the build, on the same disk.
 pub(crate) fn data_dir() -> io::Result<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-data");

@@ -117,7 +117,7 @@ pub mod chain {
         GenesisAccount, GenesisError, GenesisPart, HeaderError, ImportProgress, ImportSummary,
         InitOptions, InitProgress, InputFile, InsertedBlock, PreparedBlock, Progress,
         READ_AHEAD_DEFAULT, RawBlock, StoredBlock, Timings, Transaction, VerifyError,
-        WithAccessLists, brief_json_error,
+        WithAccessLists, brief_json_error, complete_header, keep_transactions,
     };
 }
 
@@ -155,10 +155,10 @@ pub mod disk {
 /// Execution of blocks on revm, on any state.
 pub mod execution {
     pub use cambium_chain::{
-        BlockChanges, BlockExecutor, BlockInput, BlockState, ClaimedChanges, DryRun, DryRunError,
-        EvmSession, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
-        OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError, StateRead,
-        Timed, TransactionFault, block_env, config_env, transaction_env,
+        BlockChanges, BlockExecutor, BlockInput, BlockState, Chosen, ClaimedChanges, DryRun,
+        DryRunError, EvmSession, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
+        ManyRead, OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError,
+        StateRead, Timed, TransactionFault, block_env, config_env, transaction_env,
     };
 }
 

@@ -1,6 +1,9 @@
 //! Requests for parts of the state at one block, and the node bags that answer them.
 
-use crate::compact;
+use crate::{
+    compact,
+    message::{RequestError, check_length, decode_items, is_all, list, too_much, unlisted},
+};
 use alloy_primitives::{B256, Bytes};
 use alloy_rlp::{Decodable, Encodable, Header as RlpHeader};
 use cambium_primitives::BlockId;
@@ -10,54 +13,6 @@ use cambium_trie::{BagLevels, Deletes, ProofTargets};
 pub(crate) const KEYS_MAX: usize = 1 << 20;
 /// Most groups of a request.
 const GROUPS_MAX: usize = 1 << 10;
-
-/// Most bytes of an encoded request or bag.
-const MESSAGE_BYTES_MAX: usize = 256 << 20;
-/// Fewest bytes of a node that is not inside its parent.
-pub(crate) const NODE_BYTES_MIN: usize = 32;
-
-fn check_length(bytes: &[u8]) -> Result<(), RequestError> {
-    match bytes.len() {
-        ..=MESSAGE_BYTES_MAX => Ok(()),
-        got => Err(RequestError::TooMuch {
-            what: "bytes",
-            got,
-            max: MESSAGE_BYTES_MAX,
-        }),
-    }
-}
-
-/// More than `max`: how many more is not counted.
-const fn too_much(what: &'static str, max: usize) -> RequestError {
-    RequestError::TooMuch {
-        what,
-        got: max + 1,
-        max,
-    }
-}
-
-/// Decodes a list of byte strings, each of at least `bytes_min` bytes: so that the list takes little more memory than its
-/// encoding.
-pub(crate) fn decode_items(
-    bytes: &mut &[u8],
-    what: &'static str,
-    bytes_min: usize,
-    items_max: usize,
-) -> Result<Vec<Bytes>, RequestError> {
-    let mut rest = unlisted(bytes)?;
-    let mut items = Vec::new();
-    while !rest.is_empty() {
-        if items.len() == items_max {
-            return Err(too_much(what, items_max));
-        }
-        let item = Bytes::decode(&mut rest)?;
-        if item.len() < bytes_min {
-            return Err(alloy_rlp::Error::InputTooShort.into());
-        }
-        items.push(item);
-    }
-    Ok(items)
-}
 
 /// Accounts and slots that are read with the same levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,47 +87,6 @@ pub enum ReadError {
         /// What happened.
         what: String,
     },
-}
-
-/// An encoded request or bag is malformed, or a request is for too much.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The RLP is malformed.
-    #[error("malformed message: {0}")]
-    Rlp(#[from] alloy_rlp::Error),
-    /// It asks for more than is allowed.
-    #[error("a request for {got} {what}: at most {max} are allowed")]
-    TooMuch {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        got: usize,
-        /// How many are allowed.
-        max: usize,
-    },
-}
-
-fn list(parts: &[&dyn Encodable], out: &mut Vec<u8>) {
-    let payload_length = parts.iter().map(|part| part.length()).sum();
-    RlpHeader {
-        list: true,
-        payload_length,
-    }
-    .encode(out);
-    for part in parts {
-        part.encode(out);
-    }
-}
-
-fn unlisted<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], alloy_rlp::Error> {
-    RlpHeader::decode_bytes(bytes, true)
-}
-
-fn is_all(rest: &[u8]) -> Result<(), alloy_rlp::Error> {
-    match rest.is_empty() {
-        true => Ok(()),
-        false => Err(alloy_rlp::Error::UnexpectedLength),
-    }
 }
 
 impl ReadRequest {

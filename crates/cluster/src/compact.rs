@@ -9,7 +9,7 @@
 //!   piece   literal: varint n * 4, n bytes | node: varint distance * 4 + 1 | constant: 2 or 6 | end: 3
 //! ```
 
-use crate::bag::{NODE_BYTES_MIN, RequestError};
+use crate::message::{NODE_BYTES_MIN, RequestError};
 use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, keccak256, map::HashMap};
 use cambium_primitives::{Reader, put_varint};
 use cambium_trie::EMPTY_ROOT;

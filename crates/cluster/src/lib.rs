@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `range` | which part of the trie a shard owns |
 //! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
-//! | `bag`, `compact` | requests, node bags, and how both travel |
+//! | `message`, `compact`, `bag` | requests, node bags, and how both travel |
 //! | `update` | what a block tells the shards |
 //! | `shard` | versions by block, updates, reads |
 //! | `shards` | all shards as one: requests are divided, and replicas tried in turn |
@@ -26,8 +26,9 @@
 
 mod range;
 mod top;
-mod bag;
+mod message;
 mod compact;
+mod bag;
 mod update;
 mod shard;
 mod shards;
@@ -35,8 +36,9 @@ mod reader;
 mod submission;
 mod builder;
 
-pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest, RequestError};
+pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest};
 pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut};
+pub use message::RequestError;
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};

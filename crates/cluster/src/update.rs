@@ -1,7 +1,7 @@
 //! What a block tells the shards.
 
 use crate::{
-    bag::{NODE_BYTES_MIN, RequestError, decode_items},
+    message::{NODE_BYTES_MIN, RequestError, decode_items},
     top::NODES_MAX,
 };
 use alloy_consensus::Header;

@@ -1,7 +1,6 @@
 //! A builder that verifies and executes transfers which clients have run.
 
-use super::object;
-use crate::report::{Report, Target, median};
+use crate::report::{Report, Target, median, object};
 use alloy_consensus::Header;
 use cambium_chain::{Block, GenesisPart, Transaction};
 use cambium_cluster::{

@@ -12,7 +12,7 @@
 
 mod builder;
 
-use crate::report::{Report, Target, median};
+use crate::report::{Report, Target, median, object};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_cluster::{NodeBag, Shard, ShardLimits, ShardLoader, ShardRange, top_nodes};
@@ -23,7 +23,7 @@ use cambium_trie::{
 };
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::{error::Error, time::Instant};
 
 #[derive(Debug, Args)]
@@ -228,13 +228,6 @@ fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), B
         target("memory", memory, "MB", "at most 200", memory <= 200.0);
     }
     Ok(())
-}
-
-fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
-    let entries = entries.into_iter();
-    entries
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
 }
 
 /// Size of a bag.

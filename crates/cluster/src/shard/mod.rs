@@ -687,6 +687,3 @@ impl Shard {
         self.range.prefixes()
     }
 }
-
-/// Versions of the subtries of one block.
-type Versions = Vec<Version>;

@@ -1,10 +1,12 @@
 //! The blocks of which a shard has versions.
 
-use super::Versions;
 use crate::{bag::ReadError, top::Top};
 use alloy_primitives::{B256, map::HashMap};
 use cambium_primitives::BlockId;
 use cambium_trie::Version;
+
+/// Versions of the subtries of one block.
+pub(super) type Versions = Vec<Version>;
 
 /// A block's version of each subtrie.
 #[derive(Debug)]
