@@ -117,10 +117,9 @@ impl Submission {
         without.body.transactions.clear();
         let system = spec.choose(&without, &[], reader);
         let system = system.ok().and_then(|chosen| chosen.outcome.access_list);
-        let touched = match &system {
-            Some(list) => difference(&touched, &targets_of_list(list)),
-            None => touched,
-        };
+        let beneficiary = vec![(keccak256(guessed.beneficiary), Vec::new())];
+        let system = system.as_ref().map(targets_of_list).unwrap_or_default();
+        let touched = difference(&touched, &system.and(&ProofTargets::new(beneficiary)));
         // What it writes may be deleted by then.
         reader.load(&touched, Deletes::Slots)?;
         let levels = BagLevels {

@@ -102,7 +102,8 @@ pub(super) fn run(
                 .push(format!("{left_out} transfers were left out"));
         }
         let fetched = builder.reader().counts().0 - asked;
-        if fetched > 3 {
+        // For what every block reads, and the nodes above the shards: not for transfers.
+        if fetched > 16 {
             report
                 .errors
                 .push(format!("the builder asked the shard {fetched} times"));
