@@ -48,12 +48,12 @@ pub fn complete_header(header: &mut Header, outcome: &Outcome, state_root: B256)
     header.state_root = state_root;
 }
 
-/// Leaves the transactions of a draft with these indices, in this order.
+/// Leaves the transactions of a draft with these indices, which are sorted, as [`Chosen::kept`] is.
 pub fn keep_transactions(draft: &mut Block, kept: &[usize]) {
-    let all = std::mem::take(&mut draft.body.transactions);
-    draft.body.transactions = kept
-        .iter()
-        .filter_map(|index| all.get(*index).cloned())
-        .collect();
+    let (mut index, mut kept) = (0.., kept.iter().peekable());
+    draft.body.transactions.retain(|_| {
+        let own = index.next();
+        kept.next_if(|next| Some(**next) == own).is_some()
+    });
     draft.header.transactions_root = calculate_transaction_root(&draft.body.transactions);
 }

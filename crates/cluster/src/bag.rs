@@ -17,7 +17,7 @@ const GROUPS_MAX: usize = 1 << 10;
 /// Accounts and slots that are read with the same levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadGroup {
-    /// What is read.
+    /// Accounts, with slots of each, by path.
     pub targets: ProofTargets,
     /// What the reader has already.
     pub levels: BagLevels,
@@ -28,7 +28,7 @@ pub struct ReadGroup {
 pub struct ReadRequest {
     /// The block after which the state is read.
     pub block: BlockId,
-    /// Accounts and slots.
+    /// What is read, by what the reader has of it.
     pub groups: Vec<ReadGroup>,
     /// Hashes of codes, each with an account that has it: the account's shard has the code.
     pub codes: Vec<(B256, B256)>,
@@ -52,7 +52,7 @@ pub enum ReadError {
     /// The shard has the state of this block no more, or never will.
     #[error("the state after block {block} is gone: the oldest one that is kept is of {oldest}")]
     Gone {
-        /// The block.
+        /// The block that the request names.
         block: BlockId,
         /// The oldest block of which there is a state.
         oldest: BlockId,
@@ -84,7 +84,7 @@ pub enum ReadError {
     Unavailable {
         /// Number of the shard.
         index: usize,
-        /// What happened.
+        /// What the shard or the network says.
         what: String,
     },
 }

@@ -17,7 +17,7 @@ use cambium_chain::{
     keep_transactions,
 };
 use cambium_evm::{ExecutionError, SignatureError, recover_senders};
-use cambium_primitives::{AccessList, BlockId};
+use cambium_primitives::{AccessList, BlockId, BlockNumber};
 use cambium_trie::{BagNodes, Deletes, ProofTargets, Witness};
 use std::time::{Duration, Instant};
 
@@ -46,8 +46,10 @@ pub enum BuildError {
         reason: String,
     },
     /// The draft is not a child of the builder's head.
-    #[error("the draft is a child of {parent}, and the builder is at {head}")]
+    #[error("the draft is block {number} on {parent}, and the builder is at {head}")]
     OtherParent {
+        /// The draft's number.
+        number: BlockNumber,
         /// Hash of the draft's parent.
         parent: B256,
         /// The builder's head.
@@ -153,16 +155,20 @@ impl Builder {
         submissions: &[Submission],
     ) -> Result<Built, BuildError> {
         let head = self.reader.block();
-        let parent = draft.header.parent_hash;
-        if parent != head.hash {
-            return Err(BuildError::OtherParent { parent, head });
+        let (number, parent) = (draft.header.number, draft.header.parent_hash);
+        if parent != head.hash || head.number.checked_add(1) != Some(number) {
+            return Err(BuildError::OtherParent {
+                number,
+                parent,
+                head,
+            });
         }
         self.reader.load_top(self.shard_depth)?;
         let (mut left_out, mut kept) = (Vec::new(), Vec::new());
         let mut senders = Vec::new();
         let mut timings = BuildTimings::default();
         let start = Instant::now();
-        for (number, sender) in self.senders(submissions).into_iter().enumerate() {
+        for (number, sender) in senders_of(submissions).into_iter().enumerate() {
             match sender {
                 Ok(sender) => {
                     kept.push(number);
@@ -212,25 +218,6 @@ impl Builder {
     /// Never for a trie that was read.
     pub fn prune(&mut self) -> Result<(), ReaderError> {
         self.reader.settle()
-    }
-
-    /// The senders of all submissions.
-    fn senders(&self, submissions: &[Submission]) -> Vec<Result<Address, SignatureError>> {
-        let transactions: Vec<_> = submissions
-            .iter()
-            .map(|it| it.transaction.clone())
-            .collect();
-        match recover_senders(&transactions, true) {
-            Ok(senders) => senders.into_iter().map(Ok).collect(),
-            // One by one, to find those that are valid.
-            Err(_) => transactions
-                .iter()
-                .map(|transaction| {
-                    let senders = recover_senders(std::slice::from_ref(transaction), true)?;
-                    Ok(senders[0])
-                })
-                .collect(),
-        }
     }
 
     /// Completes the builder's trie with the nodes of bags, and with nodes of shards or not at all.
@@ -325,6 +312,23 @@ impl Builder {
                 ..BuildTimings::default()
             },
         })
+    }
+}
+
+/// The senders of all submissions.
+fn senders_of(submissions: &[Submission]) -> Vec<Result<Address, SignatureError>> {
+    let transactions = submissions.iter().map(|it| it.transaction.clone());
+    let transactions: Vec<_> = transactions.collect();
+    match recover_senders(&transactions, true) {
+        Ok(senders) => senders.into_iter().map(Ok).collect(),
+        // One by one, to find those that are valid.
+        Err(_) => transactions
+            .iter()
+            .map(|transaction| {
+                let senders = recover_senders(std::slice::from_ref(transaction), true)?;
+                Ok(senders[0])
+            })
+            .collect(),
     }
 }
 

@@ -12,7 +12,7 @@ pub enum RequestError {
     /// It asks for more than is allowed.
     #[error("a request for {got} {what}: at most {max} are allowed")]
     TooMuch {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
         /// How many.
         got: usize,

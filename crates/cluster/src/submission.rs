@@ -5,9 +5,9 @@ use crate::{
     reader::{Reader, ReaderError},
 };
 use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{Address, B256, U256, keccak256, map::HashMap};
+use alloy_primitives::{Address, B256, keccak256, map::HashMap};
 use cambium_chain::{Block, ChainSpec};
-use cambium_evm::{ExecutionError, Recorder, Touched, Transaction, TransactionFault};
+use cambium_evm::{ExecutionError, Outcome, Recorder, Transaction, TransactionFault};
 use cambium_primitives::{AccessList, BlockId};
 use cambium_trie::{BagLevels, Deletes, ProofTargets};
 
@@ -33,7 +33,7 @@ pub enum DroppedError {
     /// It would be invalid.
     #[error("the transaction is invalid on the state after block {ran_on}: {reason}")]
     Invalid {
-        /// The block.
+        /// The block on whose state it ran.
         ran_on: BlockId,
         /// The rule that it breaks.
         reason: TransactionFault,
@@ -41,7 +41,7 @@ pub enum DroppedError {
     /// It would use gas for nothing.
     #[error("the transaction reverts on the state after block {ran_on}, {gas_used} gas later")]
     Reverts {
-        /// The block.
+        /// The block on whose state it ran.
         ran_on: BlockId,
         /// Gas that it uses.
         gas_used: u64,
@@ -49,9 +49,9 @@ pub enum DroppedError {
     /// The block that it would be in can't be executed.
     #[error("no block can be built on block {ran_on}: {reason}")]
     Block {
-        /// The block.
+        /// The block on whose state it ran.
         ran_on: BlockId,
-        /// Why not.
+        /// What its execution fails with.
         reason: String,
     },
 }
@@ -108,18 +108,20 @@ impl Submission {
             return Err(DroppedError::Reverts { ran_on, gas_used });
         }
         let read = recorder.into_touched();
-        let touched = match &chosen.outcome.access_list {
-            Some(list) => targets_of_list(list),
-            None => targets_of(&read),
+        let targets = |outcome: &Outcome| {
+            let list = outcome.access_list.as_ref();
+            list.map(targets_of_list).unwrap_or_default()
         };
         // What every block reads, a builder has.
         let mut without = draft;
         without.body.transactions.clear();
         let system = spec.choose(&without, &[], reader);
-        let system = system.ok().and_then(|chosen| chosen.outcome.access_list);
+        let system = system.map(|chosen| targets(&chosen.outcome));
         let beneficiary = vec![(keccak256(guessed.beneficiary), Vec::new())];
-        let system = system.as_ref().map(targets_of_list).unwrap_or_default();
-        let touched = difference(&touched, &system.and(&ProofTargets::new(beneficiary)));
+        let system = system
+            .unwrap_or_default()
+            .and(&ProofTargets::new(beneficiary));
+        let touched = difference(&targets(&chosen.outcome), &system);
         // What it writes may be deleted by then.
         reader.load(&touched, Deletes::Slots)?;
         let levels = BagLevels {
@@ -158,26 +160,12 @@ fn difference(targets: &ProofTargets, others: &ProofTargets) -> ProofTargets {
     ProofTargets::new(left.collect())
 }
 
-/// What was read, by path.
-pub(crate) fn targets_of(touched: &Touched) -> ProofTargets {
-    let accounts = touched.accounts.iter().map(|(address, slots)| {
-        let slots = slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>()));
-        (keccak256(address), slots.collect())
-    });
-    ProofTargets::new(accounts.collect())
-}
-
 /// All that an access list names, by path.
 pub(crate) fn targets_of_list(list: &AccessList) -> ProofTargets {
-    let mut targets = HashMap::<Address, Vec<U256>>::default();
-    for account in list.accounts() {
-        let slots = targets.entry(account.address).or_default();
-        slots.extend(account.storage_changes.iter().map(|change| change.slot));
-        slots.extend(account.storage_reads.iter().copied());
-    }
-    let targets = targets.into_iter().map(|(address, slots)| {
-        let slots = slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>()));
-        (keccak256(address), slots.collect())
+    let accounts = list.accounts().iter().map(|account| {
+        let slots = account.storage_slots();
+        let slots = slots.map(|slot| keccak256(slot.to_be_bytes::<32>()));
+        (keccak256(account.address), slots.collect())
     });
-    ProofTargets::new(targets.collect())
+    ProofTargets::new(accounts.collect())
 }

@@ -291,8 +291,12 @@ fn what_is_incomplete_is_rejected_if_so_wanted() {
             submission
         })
         .collect();
-    let wrong = builder.build(Block::default(), &[]).unwrap_err();
-    assert!(matches!(wrong, BuildError::OtherParent { .. }), "{wrong}");
+    let mut skips = draft.clone();
+    skips.header.number += 1;
+    for wrong in [Block::default(), skips] {
+        let error = builder.build(wrong, &[]).unwrap_err();
+        assert!(matches!(error, BuildError::OtherParent { .. }), "{error}");
+    }
     let built = builder.build(draft, &submissions).unwrap();
     let stale: Vec<_> = built
         .left_out

@@ -6,18 +6,15 @@
 //! more are called for.
 //!
 //! A pool that steals work searches all its queues many times before a thread sleeps, which takes 50 us of a processor each
-//! time that one wakes; a thread that is started for a block alone takes more than half a millisecond, most of it
+//! time that one wakes; a thread that is started for a block alone takes half a millisecond or more, most of it
 //! for memory that it uses first. A helper here waits on a condition.
 //!
 //! ```
-//! use cambium_crew::{Crew, Parts};
+//! use cambium_crew::Crew;
 //!
 //! let crew = Crew::new("square", 3);
-//! let parts = Parts::new((0..100_u64).collect());
-//! crew.share(3, &|| {
-//!     let Ok(()) = parts.work(|part: u64| Ok::<_, std::convert::Infallible>(part * part));
-//! });
-//! assert_eq!(parts.into_results().sum::<u64>(), 328_350);
+//! let squares = crew.each(3, (0..100_u64).collect(), |part| Ok::<_, ()>(part * part));
+//! assert_eq!(squares.unwrap().iter().sum::<u64>(), 328_350);
 //! ```
 
 mod sync;
@@ -29,7 +26,7 @@ use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
-use sync::{Arc, Condvar, Mutex, MutexGuard, lock, start, wait};
+use sync::{Arc, Condvar, Mutex, MutexGuard, into_inner, lock, start, wait};
 
 /// What a helper does: it takes parts of something until there are none left.
 pub type Work<'w> = dyn Fn(&Helpers<'_>) + Sync + 'w;
@@ -105,6 +102,39 @@ impl Crew {
             others.call(helpers);
             work();
         });
+    }
+
+    /// Runs `task` on each of `parts`, on this thread and on at most `helpers` others. Returns the results in the order of the
+    /// parts.
+    ///
+    /// # Errors
+    ///
+    /// One of the errors of `task`. Nobody takes another part after it.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::share`].
+    pub fn each<P: Send, T: Send, E: Send>(
+        &self,
+        helpers: usize,
+        parts: Vec<P>,
+        task: impl Fn(P) -> Result<T, E> + Sync,
+    ) -> Result<Vec<T>, E> {
+        let helpers = helpers.min(parts.len().saturating_sub(1));
+        if helpers == 0 {
+            return parts.into_iter().map(task).collect();
+        }
+        let parts = Parts::new(parts);
+        let error = Mutex::new(None);
+        self.share(helpers, &|| {
+            if let Err(failed) = parts.work(&task) {
+                *lock(&error) = Some(failed);
+            }
+        });
+        match into_inner(error) {
+            None => Ok(parts.into_results().collect()),
+            Some(error) => Err(error),
+        }
     }
 
     /// Runs `own` on this thread, and `work` on the threads that it or they call. When it returns, none of them runs

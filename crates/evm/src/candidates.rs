@@ -8,6 +8,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use revm::primitives::hardfork::SpecId;
+use std::borrow::Cow;
 
 /// What became of candidates.
 #[derive(Debug)]
@@ -62,9 +63,8 @@ pub fn execute_candidates<DB: StateRead>(
             Err(error) => left_out.push((index, error)),
         }
     }
-    let of_kept = |index: &usize| input.transactions[*index].clone();
-    let transactions: Vec<_> = kept.iter().map(of_kept).collect();
-    let senders: Vec<_> = kept.iter().map(|index| input.senders[*index]).collect();
+    let transactions = of_kept(input.transactions, &kept);
+    let senders = of_kept(input.senders, &kept);
     let of_block = BlockInput {
         transactions: &transactions,
         senders: &senders,
@@ -87,4 +87,12 @@ pub fn execute_candidates<DB: StateRead>(
         left_out,
         outcome,
     })
+}
+
+/// The items with these indices, not copied if they are all.
+fn of_kept<'a, T: Clone>(items: &'a [T], kept: &[usize]) -> Cow<'a, [T]> {
+    match kept.len() == items.len() {
+        true => Cow::Borrowed(items),
+        false => kept.iter().map(|index| items[*index].clone()).collect(),
+    }
 }

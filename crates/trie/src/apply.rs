@@ -6,10 +6,10 @@
 
 use crate::{
     arena::{Key, Link, NodeId, nibble, shared_nibbles, with_nibble},
-    error::{Mismatch, Missing, TrieError, UpdateError},
+    error::{Mismatch, TrieError, UpdateError},
     node_ref::{NodeKind, NodeRef, Stub},
     partial::PartialTrie,
-    resolve::{NoResolve, Resolve},
+    resolve::Resolve,
     slots_job::SpreadSlots,
 };
 use alloc::{boxed::Box, vec::Vec};
@@ -52,10 +52,25 @@ impl PartialTrie {
         resolver: &mut R,
         spread: Option<&dyn SpreadSlots<R>>,
     ) -> Result<(), UpdateError<R::Error>> {
+        self.check_changes(changes)?;
+        let edited = self.edit_root(changes, resolver, spread);
+        if edited.is_err() {
+            *self = Self::from_stub(self.base, Stub::bare(NodeRef::UNKNOWN));
+        }
+        edited
+    }
+
+    /// Applies changes that were checked. After an error the root is as before, and nodes may have been changed, or added
+    /// that nothing links to.
+    pub(crate) fn edit_root<R: Resolve>(
+        &mut self,
+        changes: &[AccountDiff],
+        resolver: &mut R,
+        spread: Option<&dyn SpreadSlots<R>>,
+    ) -> Result<(), UpdateError<R::Error>> {
         let Some(first) = changes.first() else {
             return Ok(());
         };
-        self.check_changes(changes)?;
         let mut cx = Context {
             resolver,
             account: first.path,
@@ -65,40 +80,7 @@ impl PartialTrie {
         if changes.len() <= AHEAD_EDITS {
             self.prefetch_paths(root, depth, changes);
         }
-        match self.edit(&mut cx, root, depth, changes) {
-            Ok(root) => {
-                self.root = root;
-                Ok(())
-            }
-            Err(error) => {
-                *self = Self::from_stub(self.base, Stub::bare(NodeRef::UNKNOWN));
-                Err(error)
-            }
-        }
-    }
-
-    /// As [`PartialTrie::apply`], for a trie without blinded nodes, whose nodes stay after an error: some were
-    /// added that nothing links to.
-    pub(crate) fn edit_root(&mut self, changes: &[AccountDiff]) -> Result<(), TrieError> {
-        let Some(first) = changes.first() else {
-            return Ok(());
-        };
-        self.check_changes(changes)?;
-        let mut cx = Context {
-            resolver: &mut NoResolve,
-            account: first.path,
-            spread: None,
-        };
-        let (root, depth) = (self.root, self.base.len());
-        if changes.len() <= AHEAD_EDITS {
-            self.prefetch_paths(root, depth, changes);
-        }
-        self.root = self
-            .edit(&mut cx, root, depth, changes)
-            .map_err(|error| match error {
-                UpdateError::Trie(error) => error,
-                UpdateError::Resolve(Missing { path, .. }) => TrieError::NoNode { path },
-            })?;
+        self.root = self.edit(&mut cx, root, depth, changes)?;
         Ok(())
     }
 

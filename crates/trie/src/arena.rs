@@ -124,7 +124,7 @@ impl Link {
         }
     }
 
-    const fn tagged(tag: u32, index: u32) -> Self {
+    pub(crate) const fn tagged(tag: u32, index: u32) -> Self {
         Self(tag << INDEX_BITS | index)
     }
 
@@ -209,11 +209,11 @@ pub(crate) struct AccountNode {
     nonce: u64,
     pub(crate) storage: Link,
     /// Index of the [`Rare`] part plus one, or 0 if there is none.
-    rare: u32,
+    pub(crate) rare: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Rare {
+pub(crate) struct Rare {
     balance: U256,
     code_hash: B256,
 }
@@ -250,12 +250,12 @@ const _: () = assert!(size_of::<StorageNode>() <= 100);
 const _: () = assert!(size_of::<EntryNode>() <= 120);
 
 /// Whether a value is stored apart from its leaf.
-const fn is_stored(value: &EntryValue) -> bool {
+pub(crate) const fn is_stored(value: &EntryValue) -> bool {
     matches!(value, EntryValue::Stored(_))
 }
 
 /// Bytes of a value that is part of its leaf.
-fn inline_bytes(value: &EntryValue) -> usize {
+pub(crate) fn inline_bytes(value: &EntryValue) -> usize {
     match value {
         EntryValue::Inline(bytes) => bytes.len(),
         EntryValue::Stored(_) => 0,
@@ -268,14 +268,14 @@ pub(crate) struct Arena {
     pub(crate) branches: Slab<BranchNode>,
     pub(crate) extensions: Slab<ExtensionNode>,
     pub(crate) accounts: Slab<AccountNode>,
-    rares: Slab<Rare>,
+    pub(crate) rares: Slab<Rare>,
     pub(crate) slots: Slab<StorageNode>,
     pub(crate) stubs: Slab<Stub>,
     pub(crate) entries: Slab<EntryNode>,
     /// Bytes of inline values of entries.
-    value_bytes: usize,
+    pub(crate) value_bytes: usize,
     /// Number of entries whose values are stored apart from their leaves.
-    stored_values: usize,
+    pub(crate) stored_values: usize,
     /// Accounts whose storage tries are divided: see `divide.rs`.
     pub(crate) divided: Vec<Key>,
     /// The nibble of the part that gets new nodes, if it is one of a divided storage trie.
@@ -307,127 +307,6 @@ impl Arena {
             divided: Vec::new(),
             current: None,
             sharing: None,
-        }
-    }
-
-    /// Notes that a node was added.
-    fn created(&mut self, link: Link) -> Link {
-        if let Some(sharing) = &mut self.sharing {
-            sharing.created.push(link);
-        }
-        link
-    }
-
-    /// Whether versions share the node at `link`.
-    #[inline]
-    pub(crate) fn is_shared(&self, link: Link) -> bool {
-        match link.id() {
-            NodeId::Empty | NodeId::Stub(_) => false,
-            NodeId::Branch(index) => self.branches[index].is_shared,
-            NodeId::Extension(index) => self.extensions[index].is_shared,
-            NodeId::Account(index) => self.accounts[index].is_shared,
-            NodeId::Storage(index) => self.slots[index].is_shared,
-            NodeId::Entry(index) => self.entries[index].is_shared,
-        }
-    }
-
-    /// Marks the node at `link` as shared by versions. Returns whether it was so.
-    pub(crate) fn share(&mut self, link: Link) -> bool {
-        let is_shared = match link.id() {
-            NodeId::Empty | NodeId::Stub(_) => return false,
-            NodeId::Branch(index) => &mut self.branches[index].is_shared,
-            NodeId::Extension(index) => &mut self.extensions[index].is_shared,
-            NodeId::Account(index) => &mut self.accounts[index].is_shared,
-            NodeId::Storage(index) => &mut self.slots[index].is_shared,
-            NodeId::Entry(index) => &mut self.entries[index].is_shared,
-        };
-        core::mem::replace(is_shared, true)
-    }
-
-    /// Marks all nodes as shared by versions.
-    pub(crate) fn share_all(&mut self) {
-        self.branches
-            .iter_mut()
-            .for_each(|node| node.is_shared = true);
-        self.extensions
-            .iter_mut()
-            .for_each(|node| node.is_shared = true);
-        self.accounts
-            .iter_mut()
-            .for_each(|node| node.is_shared = true);
-        self.slots.iter_mut().for_each(|node| node.is_shared = true);
-        self.entries
-            .iter_mut()
-            .for_each(|node| node.is_shared = true);
-    }
-
-    /// The node to change in place of the one at `link`: that one, or a copy if versions share it.
-    #[inline]
-    pub(crate) fn own(&mut self, link: Link) -> Link {
-        match self.is_shared(link) {
-            false => link,
-            true => self.copy_shared(link),
-        }
-    }
-
-    #[cold]
-    fn copy_shared(&mut self, link: Link) -> Link {
-        let copy = match link.id() {
-            NodeId::Empty | NodeId::Stub(_) => return link,
-            NodeId::Branch(index) => {
-                let mut node = self.branches[index];
-                node.is_shared = false;
-                Link::branch(self.branches.insert(node))
-            }
-            NodeId::Extension(index) => {
-                let mut node = self.extensions[index];
-                node.is_shared = false;
-                Link::extension(self.extensions.insert(node))
-            }
-            NodeId::Account(index) => {
-                let mut node = self.accounts[index];
-                node.is_shared = false;
-                if let Some(rare) = node.rare.checked_sub(1) {
-                    let rare = self.rares[rare];
-                    node.rare = self.rares.insert(rare) + 1;
-                }
-                Link::account(self.accounts.insert(node))
-            }
-            NodeId::Storage(index) => {
-                let mut node = self.slots[index];
-                node.is_shared = false;
-                Link::tagged(4, self.slots.insert(node))
-            }
-            NodeId::Entry(index) => {
-                let mut node = self.entries[index].clone();
-                node.is_shared = false;
-                self.value_bytes += inline_bytes(&node.value);
-                self.stored_values += usize::from(is_stored(&node.value));
-                Link::tagged(6, self.entries.insert(node))
-            }
-        };
-        if let Some(sharing) = &mut self.sharing {
-            sharing.replaced.push(link);
-        }
-        self.created(copy)
-    }
-
-    /// Frees nodes one by one, whether versions share them or not.
-    pub(crate) fn free_all(&mut self, links: impl IntoIterator<Item = Link>) {
-        for link in links {
-            self.unshare(link);
-            self.free_node(link);
-        }
-    }
-
-    fn unshare(&mut self, link: Link) {
-        match link.id() {
-            NodeId::Empty | NodeId::Stub(_) => {}
-            NodeId::Branch(index) => self.branches[index].is_shared = false,
-            NodeId::Extension(index) => self.extensions[index].is_shared = false,
-            NodeId::Account(index) => self.accounts[index].is_shared = false,
-            NodeId::Storage(index) => self.slots[index].is_shared = false,
-            NodeId::Entry(index) => self.entries[index].is_shared = false,
         }
     }
 

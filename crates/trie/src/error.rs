@@ -84,6 +84,16 @@ pub enum TrieError {
     },
 }
 
+/// The errors of operations without a resolver: a node that is missing is none of the trie's.
+impl From<UpdateError<Missing>> for TrieError {
+    fn from(error: UpdateError<Missing>) -> Self {
+        match error {
+            UpdateError::Trie(error) => error,
+            UpdateError::Resolve(Missing { path, .. }) => Self::NoNode { path },
+        }
+    }
+}
+
 /// Error of an operation that may load absent subtries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError<E> {

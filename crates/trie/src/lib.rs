@@ -68,6 +68,7 @@ mod rlp;
 mod prefetch;
 mod slab;
 mod arena;
+mod sharing;
 mod error;
 mod partial;
 mod binary;

@@ -22,6 +22,7 @@ use crate::{
     hash::{Spread, commit_with},
     node_ref::NodeRef,
     partial::{Lookup, PartialTrie},
+    resolve::NoResolve,
 };
 use alloc::{boxed::Box, vec, vec::Vec};
 use alloy_primitives::{B256, U256};
@@ -63,7 +64,9 @@ impl Draft<'_> {
     /// If the changes are unsorted, outside the trie, or set slots of an account that does not exist. The draft must be dropped
     /// then.
     pub fn put(&mut self, changes: &[AccountDiff]) -> Result<(), TrieError> {
-        self.versions.trie.edit_root(changes)
+        let trie = &mut self.versions.trie;
+        trie.check_changes(changes)?;
+        Ok(trie.edit_root(changes, &mut NoResolve, None)?)
     }
 
     /// Hashes the draft, and makes it a version.

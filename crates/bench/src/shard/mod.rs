@@ -17,6 +17,7 @@ use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_cluster::{NodeBag, Shard, ShardLimits, ShardLoader, ShardRange, top_nodes};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
+use cambium_testkit::Random;
 use cambium_trie::{
     Alone, BagLevels, BagMaker, Batch, Deletes, NoResolve, PartialTrie, ProofTargets, VersionView,
     VersionedTrie, commit,
@@ -73,28 +74,16 @@ fn put(path: B256, account: Account) -> AccountDiff {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
+/// A number below `end`.
+fn uniform(random: &mut Random, end: usize) -> usize {
+    random.below(end as u64) as usize
+}
 
-impl Random {
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    const fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// A number below `end` of a Zipf distribution with exponent 1: its logarithm is uniform.
-    fn zipf(&mut self, end: usize) -> usize {
-        let part = self.next() as f64 / u64::MAX as f64;
-        let rank = (end as f64).powf(part) as usize;
-        rank.clamp(1, end) - 1
-    }
+/// A number below `end` of a Zipf distribution with exponent 1: its logarithm is uniform.
+fn zipf(random: &mut Random, end: usize) -> usize {
+    let part = random.next() as f64 / u64::MAX as f64;
+    let rank = (end as f64).powf(part) as usize;
+    rank.clamp(1, end) - 1
 }
 
 /// A hashed trie of these accounts.
@@ -135,9 +124,9 @@ fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), B
     eprintln!("loading {accounts} accounts");
     let (shard, block) = shard_of(accounts)?;
     let memory = shard.stats().memory_bytes as f64 / 1e6;
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let keys: Vec<_> = (0..1_000_000)
-        .map(|_| key_of(random.below(accounts)))
+        .map(|_| key_of(uniform(&mut random, accounts)))
         .collect();
     let (mut singles, mut batches, mut puts, mut roots) = (vec![], vec![], vec![], vec![]);
     for round in 0..args.rounds {
@@ -165,7 +154,7 @@ fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), B
         let mut batch = |count: usize| {
             let mut batch: Vec<_> = (0..count)
                 .map(|_| {
-                    let index = random.below(accounts);
+                    let index = uniform(&mut random, accounts);
                     put(key_of(index), account_of(index, round as u64 + 1))
                 })
                 .collect();
@@ -284,13 +273,13 @@ fn bags(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Bo
         true => args.keys,
         false => args.keys / 16,
     };
-    let mut random = Random(11);
-    for (name, zipf) in [("uniform", false), ("Zipf", true)] {
+    let mut random = Random::new(11);
+    for (name, is_zipf) in [("uniform", false), ("Zipf", true)] {
         let mut chosen: Vec<_> = (0..keys)
             .map(|_| {
-                key(match zipf {
-                    true => random.zipf(own),
-                    false => random.below(own),
+                key(match is_zipf {
+                    true => zipf(&mut random, own),
+                    false => uniform(&mut random, own),
                 })
             })
             .collect();

@@ -24,10 +24,11 @@ use crate::{
 };
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
-use cambium_crew::{Crew, Parts};
+use cambium_crew::Crew;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
 use cambium_trie::{
-    Alone, BagError, BagMaker, PartialTrie, TrieError, Version, VersionedTrie, commit,
+    Alone, BagError, BagMaker, Batch, NoResolve, PartialTrie, TrieError, Version, VersionView,
+    VersionedTrie, commit,
 };
 use codes::Codes;
 use parking_lot::{Mutex, RwLock};
@@ -82,7 +83,7 @@ pub enum ApplyError {
     /// The parent is not known.
     #[error("block {id} is a child of {parent}, which this shard does not know")]
     NoParent {
-        /// The block.
+        /// The block of the update.
         id: BlockId,
         /// Hash of its parent.
         parent: B256,
@@ -90,7 +91,7 @@ pub enum ApplyError {
     /// The block's number does not follow its parent's.
     #[error("block {id} is a child of block {parent}: its number does not follow")]
     Number {
-        /// The block.
+        /// The block of the update.
         id: BlockId,
         /// Its parent.
         parent: BlockId,
@@ -98,7 +99,7 @@ pub enum ApplyError {
     /// Top nodes and state root, or the shard's root, do not fit.
     #[error("block {id}: {source}")]
     Top {
-        /// The block.
+        /// The block of the update.
         id: BlockId,
         /// What does not fit.
         source: Box<TopError>,
@@ -106,7 +107,7 @@ pub enum ApplyError {
     /// The changes don't fit the parent's state.
     #[error("block {id}: {source}")]
     Changes {
-        /// The block.
+        /// The block of the update.
         id: BlockId,
         /// What does not fit.
         source: Box<TrieError>,
@@ -114,7 +115,7 @@ pub enum ApplyError {
     /// An account has a code that neither the update nor the shard has.
     #[error("block {id}: account {account} has the code {code}, which is not in the update")]
     NoCode {
-        /// The block.
+        /// The block of the update.
         id: BlockId,
         /// Path of the account.
         account: B256,
@@ -126,7 +127,7 @@ pub enum ApplyError {
         "block {id}: the shard has {versions} versions of {bytes} bytes, the most that it may have: finalize a block"
     )]
     Full {
-        /// The block.
+        /// The block of the update.
         id: BlockId,
         /// Number of versions.
         versions: usize,
@@ -225,14 +226,7 @@ impl ShardLoader {
             }
         }
         for (place, own) in by_subtrie(*range, accounts) {
-            tries[place]
-                .apply(own, &mut cambium_trie::NoResolve)
-                .map_err(|error| match error {
-                    cambium_trie::UpdateError::Trie(error) => error,
-                    cambium_trie::UpdateError::Resolve(missing) => {
-                        TrieError::NoNode { path: missing.path }
-                    }
-                })?;
+            tries[place].apply(own, &mut NoResolve)?;
         }
         Ok(())
     }
@@ -256,7 +250,7 @@ impl ShardLoader {
     ) -> Result<Shard, ApplyError> {
         let Self {
             range,
-            mut tries,
+            tries,
             codes,
             wanted,
             ..
@@ -270,9 +264,9 @@ impl ShardLoader {
         let of_top = |error| ApplyError::top(id, error);
         let top = Top::new(header.state_root, top, range.depth()).map_err(of_top)?;
         let (mut subtries, mut versions) = (Vec::new(), Vec::new());
-        let work: Vec<_> = tries.drain(..).zip(range.prefixes()).collect();
-        let done = on_helpers(work, |(mut trie, prefix)| {
-            commit(&mut [&mut trie], &mut cambium_trie::Batch::new());
+        let work: Vec<_> = tries.into_iter().zip(range.prefixes()).collect();
+        let done = HELPERS.each(usize::MAX, work, |(mut trie, prefix)| {
+            commit(&mut [&mut trie], &mut Batch::new());
             let (trie, version) =
                 VersionedTrie::new(trie).map_err(|error| ApplyError::changes(id, error))?;
             let checked = top.check(&prefix, trie.at(&version));
@@ -310,28 +304,6 @@ fn by_subtrie(
     let place = move |change: &AccountDiff| range.place(&change.path);
     let groups = changes.chunk_by(move |a, b| place(a) == place(b));
     groups.filter_map(move |group| Some((place(&group[0])?, group)))
-}
-
-/// Runs `task` on each of `parts` on several threads. Returns the results in their order, or one of the errors.
-fn on_helpers<P: Send, T: Send, E: Send>(
-    parts: Vec<P>,
-    task: impl Fn(P) -> Result<T, E> + Sync,
-) -> Result<Vec<T>, E> {
-    if parts.len() <= 1 {
-        return parts.into_iter().map(task).collect();
-    }
-    let helpers = parts.len() - 1;
-    let parts = Parts::new(parts);
-    let error = Mutex::new(None);
-    HELPERS.share(helpers, &|| {
-        if let Err(failed) = parts.work(&task) {
-            *error.lock() = Some(failed);
-        }
-    });
-    match error.into_inner() {
-        None => Ok(parts.into_results().collect()),
-        Some(error) => Err(error),
-    }
 }
 
 impl Shard {
@@ -397,7 +369,7 @@ impl Shard {
             .zip(self.range.prefixes())
             .enumerate()
             .collect();
-        let result = on_helpers(work, |(place, (own, prefix))| {
+        let result = HELPERS.each(usize::MAX, work, |(place, (own, prefix))| {
             let mut subtrie = self.subtries[place].write();
             let child = subtrie.child(&parent.versions[place], own, &Alone);
             let child = child.map_err(|error| ApplyError::changes(id, error))?;
@@ -581,7 +553,7 @@ impl Shard {
         &self,
         block: BlockId,
         account: &B256,
-        read: impl FnOnce(cambium_trie::VersionView<'_>) -> T,
+        read: impl FnOnce(VersionView<'_>) -> T,
     ) -> Result<T, ReadError> {
         let known = self.known.read();
         let version = known.find(block)?;

@@ -6,9 +6,8 @@
 //! program, a waiting thread could steal the program's jobs, which may take the same locks.
 
 use super::error::StateError;
-use cambium_crew::{Crew, Parts};
+use cambium_crew::Crew;
 use cambium_trie::{HashJob, Spread};
-use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::{
     cell::Cell,
@@ -21,7 +20,7 @@ use std::{
 
 /// Threads for sorting and for checks: as many as processors.
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
-    let named = |index| format!("cambium-state-{index}");
+    let named = |index| format!("cambium-pool-{index}");
     let pool = ThreadPoolBuilder::new().thread_name(named).build();
     pool.expect("the system gives threads to the engine's pool")
 });
@@ -83,10 +82,7 @@ pub fn on_threads<P: Send, T: Send>(
     parts: Vec<P>,
     task: impl Fn(P) -> Result<T, StateError> + Send + Sync,
 ) -> Result<Vec<T>, StateError> {
-    if parts.len() <= 1 || !IN_BACKGROUND.get() && workers.threads() == 1 {
-        return parts.into_iter().map(task).collect();
-    }
-    if IN_BACKGROUND.get() || IS_LOWERED.get() {
+    if parts.len() > 1 && (IN_BACKGROUND.get() || IS_LOWERED.get()) {
         // A thread of low priority takes no part of what blocks wait for.
         let run = || {
             let parts = parts.into_par_iter().with_max_len(1);
@@ -94,18 +90,7 @@ pub fn on_threads<P: Send, T: Send>(
         };
         return install(run);
     }
-    let helpers = parts.len().min(workers.threads()) - 1;
-    let parts = Parts::new(parts);
-    let error = Mutex::new(None);
-    CREWS[workers as usize].share(helpers, &|| {
-        if let Err(failed) = parts.work(&task) {
-            *error.lock() = Some(failed);
-        }
-    });
-    match error.into_inner() {
-        None => Ok(parts.into_results().collect()),
-        Some(error) => Err(error),
-    }
+    CREWS[workers as usize].each(workers.threads() - 1, parts, task)
 }
 
 thread_local! {

@@ -1,104 +1,33 @@
-//! The whole state at one block, read from shards that nobody trusts.
-//!
-//! A reader has the state trie from its root down, pruned. What it lacks it asks for, and takes a node only where its trie has
-//! a blinded node with that hash. So every value that it returns follows from the state root, whoever answered.
+//! The trie of a reader: what is loaded into it, how it moves on, and what is made of it.
 
+use super::error::ReaderError;
 use crate::{
-    bag::{NodeBag, ReadError, ReadGroup, ReadRequest},
+    bag::{NodeBag, ReadGroup, ReadRequest},
     shards::Shards,
 };
 use alloy_consensus::Header;
-use alloy_primitives::{
-    Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256,
-    map::{HashMap, HashSet},
-};
-use cambium_evm::{ManyRead, StateRead, account_info};
-use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path};
-use cambium_state::bytecode;
+use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
+use cambium_primitives::{BlockId, BlockNumber, Changes, Path};
 use cambium_trie::{
     Alone, BagLevels, BagMaker, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie,
-    ProofTargets, Stub, TrieError, UnfoldError, UpdateError, commit_with,
+    ProofTargets, Stub, UnfoldError, UpdateError, commit_with,
 };
 use parking_lot::RwLock;
-use revm::{
-    DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
-};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of codes beyond which a reader forgets them, between two blocks.
 const CODE_BYTES_MAX: usize = 256 << 20;
 
-/// How often a read is asked for again after an answer that leaves something out.
-const ROUNDS_MAX: usize = 3;
-
-/// Why a read fails.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReaderError {
-    /// No replica has an answer.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// An answer lacks a node, or has a malformed one.
-    #[error("the answer for block {block}: {source}")]
-    Bag {
-        /// The block.
-        block: BlockId,
-        /// What is wrong with it.
-        source: Box<UnfoldError>,
-    },
-    /// An answer lacks a code, or has another one.
-    #[error("the answer for block {block} lacks the code {code}")]
-    Code {
-        /// The block.
-        block: BlockId,
-        /// Hash of the code.
-        code: B256,
-    },
-    /// A block's changes do not lead to its state root.
-    #[error("block {block} has the state root {expected}, and its changes lead to {got}")]
-    Root {
-        /// The block.
-        block: BlockId,
-        /// In the header.
-        expected: B256,
-        /// After the changes.
-        got: B256,
-    },
-    /// A block is not a child of the reader's.
-    #[error("block {block} is not a child of {head}")]
-    NotChild {
-        /// The block.
-        block: BlockId,
-        /// The reader's block.
-        head: BlockId,
-    },
-    /// The changes of a block don't fit the state.
-    #[error("block {block}: {source}")]
-    Changes {
-        /// The block.
-        block: BlockId,
-        /// What does not fit.
-        source: Box<TrieError>,
-    },
-    /// A node or a code is missing, and nobody was to be asked.
-    #[error("the state after block {0} is incomplete here")]
-    Incomplete(BlockId),
-    /// The hash of an old block is not known.
-    #[error("the hash of block {0} is not known here")]
-    BlockHash(BlockNumber),
-}
-
-impl DBErrorMarker for ReaderError {}
-
 /// The state at one block, verified against its root.
 #[derive(Debug)]
 pub struct Reader {
     shards: Shards,
-    block: BlockId,
+    pub(super) block: BlockId,
     /// Nodes at depths below these are kept from block to block.
     levels: [u8; 2],
-    trie: RwLock<PartialTrie>,
-    codes: RwLock<HashMap<B256, Bytes>>,
-    hashes: HashMap<BlockNumber, B256>,
+    pub(super) trie: RwLock<PartialTrie>,
+    pub(super) codes: RwLock<HashMap<B256, Bytes>>,
+    pub(super) hashes: HashMap<BlockNumber, B256>,
     counters: Counters,
 }
 
@@ -230,7 +159,11 @@ impl Reader {
     }
 
     /// Asks the shards, and takes what can be verified.
-    fn ask(&self, groups: Vec<ReadGroup>, codes: Vec<(B256, B256)>) -> Result<(), ReaderError> {
+    pub(super) fn ask(
+        &self,
+        groups: Vec<ReadGroup>,
+        codes: Vec<(B256, B256)>,
+    ) -> Result<(), ReaderError> {
         let block = self.block;
         let request = ReadRequest {
             block,
@@ -356,39 +289,6 @@ impl Reader {
         Ok(extracted.witness_nodes())
     }
 
-    /// The account at a path.
-    ///
-    /// # Errors
-    ///
-    /// If it can't be read.
-    pub fn account(&self, path: &B256) -> Result<Option<Account>, ReaderError> {
-        self.asking().account(path)
-    }
-
-    /// The value of a slot; zero if there is none.
-    ///
-    /// # Errors
-    ///
-    /// If it can't be read.
-    pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, ReaderError> {
-        self.asking().slot(account, slot)
-    }
-
-    const fn asking(&self) -> ReaderView<'_> {
-        ReaderView {
-            reader: self,
-            asks: true,
-        }
-    }
-
-    /// The same state, without a request to anybody: where a node is missing, a read fails.
-    pub const fn without_asking(&self) -> ReaderView<'_> {
-        ReaderView {
-            reader: self,
-            asks: false,
-        }
-    }
-
     /// Loads what applying changes needs.
     ///
     /// # Errors
@@ -496,44 +396,6 @@ impl Reader {
     }
 }
 
-/// The state of a [`Reader`], with or without requests for what is missing.
-#[derive(Clone, Copy, Debug)]
-pub struct ReaderView<'r> {
-    reader: &'r Reader,
-    asks: bool,
-}
-
-impl ReaderView<'_> {
-    fn account(&self, path: &B256) -> Result<Option<Account>, ReaderError> {
-        let found = self.lookup(&Path::account(path), || vec![(*path, vec![])])?;
-        Ok(found.and_then(|leaf| leaf.left()))
-    }
-
-    fn slot(&self, account: &B256, slot: &B256) -> Result<U256, ReaderError> {
-        let path = Path::slot(account, slot);
-        let found = self.lookup(&path, || vec![(*account, vec![*slot])])?;
-        Ok(found.and_then(|leaf| leaf.right()).unwrap_or_default())
-    }
-
-    fn lookup(
-        &self,
-        path: &Path,
-        targets: impl Fn() -> Vec<(B256, Vec<B256>)>,
-    ) -> Result<Option<Leaf>, ReaderError> {
-        let reader = self.reader;
-        for _ in 0..ROUNDS_MAX {
-            match reader.trie.read().lookup(path) {
-                Lookup::Account(account) => return Ok(Some(Leaf::Account(account))),
-                Lookup::Slot(value) => return Ok(Some(Leaf::Slot(value))),
-                Lookup::Absent | Lookup::Entry(_) => return Ok(None),
-                Lookup::Stub { .. } if !self.asks => break,
-                Lookup::Stub { .. } => {}
-            }
-            reader.load(&ProofTargets::new(targets()), Deletes::Nothing)?;
-        }
-        Err(ReaderError::Incomplete(reader.block))
-    }
-}
 fn update_error(block: BlockId, error: UpdateError<UnfoldError>) -> ReaderError {
     match error {
         UpdateError::Resolve(error) => {
@@ -563,140 +425,4 @@ fn some_key_below(path: &Path) -> (B256, Vec<B256>) {
     let (account, slot) = packed.split_at(32);
     let slot = (path.len() > 64).then(|| B256::from_slice(slot));
     (B256::from_slice(account), slot.into_iter().collect())
-}
-
-/// A leaf of the state trie.
-enum Leaf {
-    Account(Account),
-    Slot(U256),
-}
-
-impl Leaf {
-    const fn left(self) -> Option<Account> {
-        match self {
-            Self::Account(account) => Some(account),
-            Self::Slot(_) => None,
-        }
-    }
-
-    const fn right(self) -> Option<U256> {
-        match self {
-            Self::Slot(value) => Some(value),
-            Self::Account(_) => None,
-        }
-    }
-}
-
-impl DatabaseRef for ReaderView<'_> {
-    type Error = ReaderError;
-
-    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ReaderError> {
-        let path = keccak256(address);
-        let Some(account) = self.account(&path)? else {
-            return Ok(None);
-        };
-        let hash = account.code_hash;
-        let reader = self.reader;
-        if hash != KECCAK256_EMPTY && !reader.codes.read().contains_key(&hash) {
-            if !self.asks {
-                return Err(ReaderError::Incomplete(reader.block));
-            }
-            // Execution asks for a code by its hash alone, which no shard is known by.
-            reader.ask(Vec::new(), vec![(hash, path)])?;
-        }
-        Ok(Some(account_info(account)))
-    }
-
-    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, ReaderError> {
-        let block = self.reader.block;
-        if code_hash == KECCAK256_EMPTY {
-            return Ok(Bytecode::default());
-        }
-        let code = self.reader.codes.read().get(&code_hash).cloned();
-        let code = code.ok_or(ReaderError::Code {
-            block,
-            code: code_hash,
-        })?;
-        Ok(bytecode(code))
-    }
-
-    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, ReaderError> {
-        self.slot(&keccak256(address), &keccak256(B256::from(index)))
-    }
-
-    fn block_hash_ref(&self, number: u64) -> Result<B256, ReaderError> {
-        let hash = self.reader.hashes.get(&number).copied();
-        hash.ok_or(ReaderError::BlockHash(number))
-    }
-}
-
-impl DatabaseRef for Reader {
-    type Error = ReaderError;
-
-    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ReaderError> {
-        self.asking().basic_ref(address)
-    }
-
-    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, ReaderError> {
-        self.asking().code_by_hash_ref(code_hash)
-    }
-
-    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, ReaderError> {
-        self.asking().storage_ref(address, index)
-    }
-
-    fn block_hash_ref(&self, number: u64) -> Result<B256, ReaderError> {
-        self.asking().block_hash_ref(number)
-    }
-}
-
-impl StateRead for ReaderView<'_> {
-    fn has_storage(&self, address: Address) -> Result<bool, ReaderError> {
-        let path = keccak256(address);
-        self.account(&path)?;
-        Ok(self.reader.trie.read().has_storage(&path))
-    }
-}
-
-impl StateRead for Reader {
-    fn has_storage(&self, address: Address) -> Result<bool, ReaderError> {
-        self.asking().has_storage(address)
-    }
-
-    fn read_all(
-        &self,
-        accounts: &[Address],
-        slots: &[(Address, U256)],
-    ) -> Result<ManyRead, ReaderError> {
-        let mut targets = HashMap::<B256, HashSet<B256>>::default();
-        for address in accounts {
-            targets.entry(keccak256(address)).or_default();
-        }
-        for (address, slot) in slots {
-            let slots = targets.entry(keccak256(address)).or_default();
-            slots.insert(keccak256(B256::from(*slot)));
-        }
-        let targets = targets.into_iter();
-        let targets = targets.map(|(account, slots)| (account, slots.into_iter().collect()));
-        self.load(&ProofTargets::new(targets.collect()), Deletes::Nothing)?;
-        let mut codes = Vec::new();
-        for address in accounts {
-            let path = keccak256(address);
-            let account = self.account(&path)?.unwrap_or_default();
-            let hash = account.code_hash;
-            if hash != KECCAK256_EMPTY && !self.codes.read().contains_key(&hash) {
-                codes.push((hash, path));
-            }
-        }
-        codes.sort_unstable();
-        codes.dedup_by_key(|(hash, _)| *hash);
-        if !codes.is_empty() {
-            self.ask(Vec::new(), codes)?;
-        }
-        let accounts = accounts.iter().map(|address| self.basic_ref(*address));
-        let accounts = accounts.collect::<Result<_, _>>()?;
-        let slots = slots.iter();
-        let values = slots.map(|(address, slot)| self.storage_ref(*address, *slot));
-        Ok((accounts, values.collect::<Result<_, _>>()?))
-    }
 }
