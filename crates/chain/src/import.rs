@@ -1,8 +1,9 @@
-//! The import pipeline: six stages that run concurrently.
+//! The import pipeline: seven stages that run concurrently.
 //!
 //! ```text
-//!   prepare   headers in order; then bodies and senders    PreparedBlock
-//!             of many blocks in parallel
+//!   announce  validate headers, in their order             Announced
+//!   prepare   bodies and senders of many blocks in         PreparedBlock
+//!             parallel
 //!   ahead     read what the next blocks need               pages in the block's pin
 //!   execute   validate and execute, block after block, on  Unverified, sealed
 //!             the values of the one before                 with the claimed root
@@ -21,6 +22,7 @@ use crate::{
     ahead::ReadingAhead,
     execute::Step,
     prepare::OnTheirWay,
+    preparing,
     stages::{BlockSink, Checked, Unverified},
     unchecked::Unchecked,
 };
@@ -29,7 +31,6 @@ use cambium_evm::ExecutionCounts;
 use cambium_primitives::BlockId;
 use cambium_state::StateError;
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
-use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::{
     collections::VecDeque,
     panic::resume_unwind,
@@ -47,6 +48,8 @@ const PREPARE_BYTES: usize = 256 << 10;
 const BATCH_SHARE: usize = 64;
 /// Minimum number of announced headers that are kept: more than the pipeline can hold.
 const HEADERS_MIN: usize = 512;
+/// Batches' headers that are kept at least, if they are larger: more than the pipeline can hold.
+const HEADERS_BATCHES: usize = 12;
 /// Maximum number of batches that wait between two stages.
 const QUEUE_BATCHES: usize = 2;
 /// Maximum number of blocks that wait to be checked, and of those that wait for their state roots. They keep the pages
@@ -98,25 +101,6 @@ pub struct ImportSummary {
     pub state_root: B256,
 }
 
-/// Niceness of the threads that prepare blocks. Everything waits for execution, which would
-/// otherwise get half a core. With blocks of 500 payments on two cores this makes no stage slower,
-/// and computing roots a third faster.
-const PREPARE_NICENESS: i32 = 10;
-
-/// Threads that prepare blocks: one per core, at low priority.
-fn preparing_threads() -> ThreadPool {
-    let pool = ThreadPoolBuilder::new()
-        // Linux keeps 15 bytes of a name.
-        .thread_name(|index| format!("cambium-prep-{index}"))
-        .start_handler(|_| {
-            // If this is not permitted, they run at normal priority.
-            let own = rustix::thread::gettid();
-            let _ = rustix::process::setpriority_process(Some(own), PREPARE_NICENESS);
-        });
-    pool.build()
-        .expect("the system gives threads for preparing blocks")
-}
-
 /// Starts a stage on a thread of its own, whose name profilers show.
 fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -126,6 +110,13 @@ fn spawn<'scope, T: Send + 'scope>(
     let thread = thread::Builder::new().name(name.to_owned());
     let started = thread.spawn_scoped(scope, stage);
     started.expect("the system gives threads for the stages of an import")
+}
+
+/// Blocks whose headers have been validated: at least one, or the error in its place. An error comes after its blocks.
+struct Headed {
+    blocks: Vec<Step<(BlockId, RawBlock)>>,
+    failed: Option<ChainError>,
+    taken: Duration,
 }
 
 /// Blocks that wait for execution: at least one, or the error in its place.
@@ -227,24 +218,38 @@ impl Chain {
         let start = Instant::now();
         let mut source = source.fuse();
         let is_head_lost = self.is_head_lost()?;
+        let (to_prepare, announced) = bounded::<Headed>(1);
         let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
         let (to_execute, read_ahead) = unbounded();
         let (done, executed_ids) = unbounded();
         let (to_check, executed) = bounded(UNVERIFIED_BLOCKS);
         let (to_verify, checked) = bounded::<Executed<Checked>>(UNVERIFIED_BLOCKS);
         let (to_commit, verified) = bounded(QUEUE_BLOCKS);
-        let pool = preparing_threads();
         let mut summary = ImportSummary::default();
         let (run, checks, roots, committed) = thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
+            spawn(scope, "cambium-announce", move || {
+                let mut on_their_way =
+                    OnTheirWay::new(HEADERS_MIN.max(HEADERS_BATCHES * self.batch()));
                 // The source alone says where the import ends: a batch has a block or an error.
                 while let Some(first) = source.next() {
                     let announce =
                         &mut |raw| self.announce_raw(raw, &mut on_their_way, is_head_lost);
-                    let batch = self.prepare_batch(first, &mut source, announce, &pool);
-                    let is_last = batch.blocks.iter().any(Result::is_err);
-                    if to_read_ahead.send(batch).is_err() || is_last {
+                    let batch = self.announce_batch(first, &mut source, announce);
+                    let is_last = batch.failed.is_some();
+                    if to_prepare.send(batch).is_err() || is_last {
+                        return;
+                    }
+                }
+            });
+            spawn(scope, "cambium-prepare", move || {
+                preparing::start();
+                for batch in announced {
+                    let start = Instant::now();
+                    let mut blocks = self.prepare_all(batch.blocks);
+                    blocks.extend(batch.failed.map(Err));
+                    let recover = batch.taken + start.elapsed();
+                    let is_last = blocks.iter().any(Result::is_err);
+                    if to_read_ahead.send(Batch { blocks, recover }).is_err() || is_last {
                         return;
                     }
                 }
@@ -282,17 +287,15 @@ impl Chain {
         Ok(summary)
     }
 
-    /// Prepares the block that the source has returned, and those after it that fit into a batch. An error
-    /// is the last item of its batch.
-    fn prepare_batch(
+    /// Announces the block that the source has returned, and those after it that fit into a batch.
+    fn announce_batch(
         &self,
         first: Result<RawBlock, FileError>,
         source: &mut impl Iterator<Item = Result<RawBlock, FileError>>,
         announce: &mut dyn FnMut(RawBlock) -> Result<Step<(BlockId, RawBlock)>, ChainError>,
-        pool: &ThreadPool,
-    ) -> Batch {
+    ) -> Headed {
         let start = Instant::now();
-        let mut steps = Vec::new();
+        let mut blocks = Vec::new();
         let (mut bytes, mut failed) = (0, None);
         let mut next = Some(first);
         while let Some(raw) = next {
@@ -301,35 +304,22 @@ impl Chain {
                 announce(raw)
             });
             match announced {
-                Ok(step) => steps.push(step),
+                Ok(block) => blocks.push(block),
                 Err(error) => {
-                    failed = Some(Err(error));
+                    failed = Some(error);
                     break;
                 }
             }
             // Blocks that can be executed at once go into one batch.
-            let is_wanted =
-                steps.len() < self.batch() || steps.len() < PREPARE_BLOCKS && bytes < PREPARE_BYTES;
+            let count = blocks.len();
+            let is_wanted = count < self.batch() || count < PREPARE_BLOCKS && bytes < PREPARE_BYTES;
             let has_room = is_wanted && bytes < self.batch_bytes_max();
             next = if has_room { source.next() } else { None };
         }
-        // Work that takes locks stays on this thread.
-        let prepare = |step: Step<(BlockId, RawBlock)>| {
-            Ok(match step {
-                Step::Known(id) => Step::Known(id),
-                Step::New((id, raw)) => {
-                    let block = raw.decode()?;
-                    let list = raw.access_list.as_deref();
-                    let list = list.map(AsRef::as_ref);
-                    Step::New(Arc::new(self.prepare_block(id, block, raw.rlp, list)))
-                }
-            })
-        };
-        let mut blocks: Vec<_> = pool.install(|| steps.into_par_iter().map(prepare).collect());
-        blocks.extend(failed);
-        Batch {
+        Headed {
             blocks,
-            recover: start.elapsed(),
+            failed,
+            taken: start.elapsed(),
         }
     }
 

@@ -28,6 +28,7 @@ mod stages;
 mod batch;
 mod again;
 mod insert;
+mod preparing;
 mod import;
 mod dry_run;
 mod draft;

@@ -38,6 +38,34 @@ pub struct PreparedBlock {
     pub(crate) pin: Arc<PagePin>,
 }
 
+/// A block with everything that can be computed without the state, except its senders.
+pub(crate) struct Decoded {
+    id: BlockId,
+    pub(crate) block: Block,
+    rlp: Bytes,
+    access_list: Option<Result<AccessList, BodyError>>,
+    /// Not if it is not going to be executed.
+    pub(crate) needs_senders: bool,
+    pin: Arc<PagePin>,
+}
+
+impl Decoded {
+    /// Completes the preparation with the senders, which are dropped if the block needs none.
+    pub(crate) fn with_senders(
+        self,
+        senders: Result<Vec<Address>, SignatureError>,
+    ) -> PreparedBlock {
+        PreparedBlock {
+            id: self.id,
+            block: self.block,
+            rlp: self.rlp,
+            senders: self.needs_senders.then_some(senders),
+            access_list: self.access_list,
+            pin: self.pin,
+        }
+    }
+}
+
 impl PreparedBlock {
     /// Number and hash of the block.
     pub const fn id(&self) -> BlockId {
@@ -129,7 +157,12 @@ impl Chain {
         let header = decode_header(&rlp).map_err(ChainError::NotABlock)?;
         let announced = self.announce(header, &rlp, &OnTheirWay::new(0))?;
         let block = decode_block(&rlp).map_err(ChainError::NotABlock)?;
-        Ok(self.prepare_block(announced.id, block, rlp, access_list))
+        let decoded = self.decoded(announced.id, block, rlp, access_list);
+        let senders = match decoded.needs_senders {
+            true => self.senders(&decoded.block),
+            false => Ok(Vec::new()),
+        };
+        Ok(decoded.with_senders(senders))
     }
 
     /// Validates a header against its parent's, which is announced or in the database, and the size
@@ -174,23 +207,23 @@ impl Chain {
         })
     }
 
-    /// Completes the preparation of an announced and decoded block.
-    pub(crate) fn prepare_block(
+    /// Prepares an announced block, all but its senders.
+    pub(crate) fn decoded(
         &self,
         id: BlockId,
         block: Block,
         rlp: Bytes,
         access_list: Option<&[u8]>,
-    ) -> PreparedBlock {
+    ) -> Decoded {
         let transactions = block.body.transactions.len();
         let (number, hash) = (id.number, id.hash);
         let _span = tracing::debug_span!("prepare", number, %hash, transactions).entered();
         // A block that is not executed needs no senders.
         let applied = self.is_applying() && access_list.is_some();
         let list = access_list.map(|list| validate_access_list(&block.header, transactions, list));
-        PreparedBlock {
+        Decoded {
             id,
-            senders: (!applied).then(|| self.senders(&block)),
+            needs_senders: !applied,
             access_list: list,
             block,
             rlp,

@@ -19,8 +19,10 @@
 
 mod sync;
 mod parts;
+mod threads;
 
 pub use parts::Parts;
+pub use threads::threads;
 
 use std::{
     any::Any,
