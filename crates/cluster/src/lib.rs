@@ -46,9 +46,10 @@ pub use reader::{Reader, ReaderError, ReaderView};
 pub use replication::{
     AppendError, BuilderKeys, Choice, Counts, Damage, Epoch, Follower, FollowerState, Hole,
     Ignored, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError, JournalOptions,
-    JournalRecovery, MemoryStream, Missing, PublishError, Publisher, RECORD_BYTES_MAX, Record,
-    RecordError, SignedUpdate, Signer, SignerError, StateError, Stream, StreamBounds, StreamError,
-    StreamFault, StreamItem, StreamPosition, StreamReader, Verdict,
+    JournalRecovery, Lease, Member, MemoryStream, Missing, Nats, NatsError, NatsOptions,
+    NatsStream, NatsTls, Placement, PublishError, Publisher, RECORD_BYTES_MAX, Record, RecordError,
+    Registry, SignedUpdate, Signer, SignerError, SnapshotPointer, Snapshots, StateError, Stream,
+    StreamBounds, StreamError, StreamFault, StreamItem, StreamPosition, StreamReader, Verdict,
 };
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
 pub use shards::{Service, Shards};

@@ -9,5 +9,6 @@ mod promises;
 mod readers;
 mod replication;
 mod replication_journal;
+mod replication_nats;
 mod replication_simulation;
 mod shards;

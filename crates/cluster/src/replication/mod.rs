@@ -19,12 +19,14 @@
 //! | `journal` | a shard's own log of what it has applied |
 //! | `stream` | the ordered stream, whatever engine replicates it; one in memory for tests |
 //! | `publisher` | how a builder appends its records |
+//! | `nats` | the stream, leases, placement and snapshots on NATS JetStream |
 
 mod record;
 mod follower;
 mod journal;
 mod stream;
 mod publisher;
+mod nats;
 
 pub use follower::{
     Counts, Damage, Follower, FollowerState, Hole, Ignored, Missing, StateError, StreamItem,
@@ -33,6 +35,10 @@ pub use follower::{
 pub use journal::{
     Journal, JournalDamage, JournalEntries, JournalEntry, JournalError, JournalOptions,
     JournalRecovery,
+};
+pub use nats::{
+    Lease, Member, Nats, NatsError, NatsOptions, NatsStream, NatsTls, Placement, Registry,
+    SnapshotPointer, Snapshots,
 };
 pub use publisher::{PublishError, Publisher};
 pub use record::{
