@@ -235,13 +235,19 @@ fn epochs_members_placement_and_snapshots_are_changed_by_one_at_a_time() {
     let bytes = noise(1, 3_000_000);
     let put = |height: u64, bytes: &Bytes| {
         let block = BlockId::new(height, B256::repeat_byte(height as u8));
-        let (root, position) = (keccak256([height as u8]), StreamPosition(height * 10));
+        let root = keccak256([height as u8]);
+        let state = FollowerState {
+            position: StreamPosition(height * 10),
+            epoch: 3,
+            ..FollowerState::default()
+        };
         snapshots
-            .put(1, block, root, position, &mut &bytes[..])
+            .put(1, block, root, &state, &mut &bytes[..])
             .unwrap()
     };
     let first = put(5, &bytes);
-    assert_eq!(snapshots.newest(1).unwrap(), Some(first));
+    assert_eq!(snapshots.newest(1).unwrap().as_ref(), Some(&first));
+    assert_eq!(first.state.position, StreamPosition(50));
     assert_eq!((first.bytes, first.digest), (3_000_000, keccak256(&bytes)));
     let second = put(6, &noise(2, 100));
     // An older one does not become the newest.
@@ -251,7 +257,7 @@ fn epochs_members_placement_and_snapshots_are_changed_by_one_at_a_time() {
     assert_eq!(read, bytes);
     let wrong = SnapshotPointer {
         digest: B256::ZERO,
-        ..second
+        ..second.clone()
     };
     let refused = snapshots.get(&wrong, &mut Vec::new()).unwrap_err();
     assert!(matches!(refused, NatsError::Snapshot { .. }), "{refused}");
@@ -353,7 +359,9 @@ fn killed_servers_lose_and_double_nothing_that_was_acknowledged() {
                 thread::sleep(Duration::from_millis(20));
             }
         };
+        let began = Instant::now();
         more(40);
+        println!("40 records in {:?}", began.elapsed());
         let leader = eventually("a leader", || stream.leader());
         let at: usize = leader.unwrap()[1..].parse().unwrap();
         servers.kill(at);

@@ -9,11 +9,11 @@ use super::{
         record::RECORD_BYTES_MAX,
         stream::{AppendError, Stream, StreamBounds, StreamError, StreamReader},
     },
-    Nats, NatsError,
+    connection::{Nats, NatsError, request_error},
+    part::{PART, PARTS_MAX, Part},
     read::NatsReader,
-    request_error,
 };
-use alloy_primitives::{B256, Bytes, keccak256};
+use alloy_primitives::{Bytes, keccak256};
 use async_nats::{
     HeaderMap,
     client::{Request, RequestErrorKind},
@@ -34,38 +34,9 @@ use std::{
     time::Duration,
 };
 
-/// Header of a message that is a part of a record: its place from 0, the number of parts, and the digest of the record.
-pub(super) const PART: &str = "Cambium-Part";
-/// Most messages of a batch: the servers refuse more.
-const PARTS_MAX: usize = 1_000;
 /// How long the servers remember the ids of messages.
 const ID_WINDOW: Duration = Duration::from_secs(120);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-
-/// A part of a record, as its header tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) at: u32,
-    pub(super) of: u32,
-    pub(super) digest: B256,
-}
-
-impl Part {
-    fn encode(&self) -> String {
-        format!("{} {} {}", self.at, self.of, self.digest)
-    }
-
-    pub(super) fn decode(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let part = Self {
-            at: words.next()?.parse().ok()?,
-            of: words.next()?.parse().ok()?,
-            digest: words.next()?.parse().ok()?,
-        };
-        let is_possible = part.at < part.of && part.of as usize <= PARTS_MAX;
-        (is_possible && words.next().is_none()).then_some(part)
-    }
-}
 
 /// The stream of records on NATS JetStream.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::{
         record::RECORD_BYTES_MAX,
         stream::{StreamError, StreamReader},
     },
-    Nats,
-    append::{PART, Part},
+    connection::Nats,
+    part::{PART, Part},
 };
 use alloy_primitives::{Bytes, keccak256};
 use async_nats::jetstream::{

@@ -1,6 +1,6 @@
 //! Epochs, members and placement, in key-value buckets: each change compares the revision that it replaces.
 
-use super::{Nats, NatsError, request_error};
+use super::connection::{Nats, NatsError, request_error};
 use alloy_primitives::Address;
 use async_nats::jetstream::{
     kv::{self, CreateErrorKind, Operation, Store, UpdateErrorKind},

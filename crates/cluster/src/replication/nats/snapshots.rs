@@ -1,12 +1,11 @@
 //! Snapshots of shards in an object store. The pointer to the newest one, in a key-value bucket, is written last.
 
 use super::{
-    super::follower::StreamPosition,
-    Nats, NatsError,
+    super::follower::FollowerState,
+    connection::{Nats, NatsError, request_error},
     registry::{Registry, entry, replace},
-    request_error,
 };
-use alloy_primitives::{B256, Keccak256};
+use alloy_primitives::{B256, Keccak256, hex};
 use async_nats::jetstream::{
     object_store::{self, GetErrorKind, ObjectMetadata, ObjectStore},
     stream::StorageType,
@@ -24,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Which snapshot of a shard is the newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotPointer {
     /// The shard.
     pub shard: usize,
@@ -32,8 +31,9 @@ pub struct SnapshotPointer {
     pub block: BlockId,
     /// State root of that block.
     pub root: B256,
-    /// Position in the stream up to which the snapshot has all records.
-    pub position: StreamPosition,
+    /// State of the shard's follower: from its position on a shard reads the stream that has loaded the snapshot, and its epoch is
+    /// open there.
+    pub state: FollowerState,
     /// Number of its bytes.
     pub bytes: u64,
     /// Keccak-256 of its bytes.
@@ -50,13 +50,13 @@ impl SnapshotPointer {
         let Self {
             block,
             root,
-            position,
+            state,
             bytes,
             digest,
             ..
         } = self;
-        let (number, hash) = (block.number, block.hash);
-        format!("{number} {hash} {root} {position} {bytes} {digest}")
+        let (number, hash, state) = (block.number, block.hash, hex::encode(state.encode()));
+        format!("{number} {hash} {root} {bytes} {digest} {state}")
     }
 
     fn decode(shard: usize, text: &str) -> Option<Self> {
@@ -66,9 +66,9 @@ impl SnapshotPointer {
             shard,
             block,
             root: words.next()?.parse().ok()?,
-            position: StreamPosition(words.next()?.parse().ok()?),
             bytes: words.next()?.parse().ok()?,
             digest: words.next()?.parse().ok()?,
+            state: FollowerState::decode(&hex::decode(words.next()?).ok()?).ok()?,
         };
         words.next().is_none().then_some(pointer)
     }
@@ -154,14 +154,14 @@ impl Snapshots {
         shard: usize,
         block: BlockId,
         root: B256,
-        position: StreamPosition,
+        state: &FollowerState,
         source: &mut (dyn Read + Send),
     ) -> Result<SnapshotPointer, NatsError> {
         let mut pointer = SnapshotPointer {
             shard,
             block,
             root,
-            position,
+            state: state.clone(),
             bytes: 0,
             digest: B256::ZERO,
         };
@@ -191,8 +191,8 @@ impl Snapshots {
                     return Ok(newest);
                 }
                 let value = pointer.encode();
-                let state = &self.registry.state;
-                if replace(state, &key, value, revision).await?.is_some() {
+                let store = &self.registry.state;
+                if replace(store, &key, value, revision).await?.is_some() {
                     return Ok(pointer);
                 }
             }
