@@ -21,6 +21,7 @@
 //! | `reader` | the state at one block, verified |
 //! | `submission` | transactions that a client has run, with the nodes that they read |
 //! | `builder` | blocks of submissions, on a pruned trie; what is stale is revised |
+//! | `replication` | the ordered stream of signed updates, what a shard does about each record, and its journal |
 //!
 //! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
 
@@ -35,12 +36,21 @@ mod shards;
 mod reader;
 mod submission;
 mod builder;
+mod replication;
 
 pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest};
 pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut};
 pub use message::RequestError;
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};
+pub use replication::{
+    AppendError, BuilderKeys, Choice, Counts, Damage, Epoch, Follower, FollowerState, Hole,
+    Ignored, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError, JournalOptions,
+    JournalRecovery, Lease, Member, MemoryStream, Missing, Nats, NatsError, NatsOptions,
+    NatsStream, NatsTls, Placement, PublishError, Publisher, RECORD_BYTES_MAX, Record, RecordError,
+    Registry, SignedUpdate, Signer, SignerError, SnapshotPointer, Snapshots, StateError, Stream,
+    StreamBounds, StreamError, StreamFault, StreamItem, StreamPosition, StreamReader, Verdict,
+};
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
 pub use shards::{Service, Shards};
 pub use submission::{DroppedError, Submission};

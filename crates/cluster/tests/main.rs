@@ -7,4 +7,8 @@ mod lies;
 mod messages;
 mod promises;
 mod readers;
+mod replication;
+mod replication_journal;
+mod replication_nats;
+mod replication_simulation;
 mod shards;

@@ -1,6 +1,9 @@
 //! A chain of states, as maps and as whole tries, and shards of it.
 #![allow(unreachable_pub, reason = "each test takes what it needs of it")]
 
+pub mod nats;
+pub mod stream;
+
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use cambium_cluster::{

@@ -1,0 +1,222 @@
+//! How a builder appends its records: each once, behind a tail that it has read, and never after it was deposed.
+//!
+//! An append is guarded by the position of the stream's last record. Whatever the answer is but an acknowledgement, the
+//! publisher looks: it reads what came after its tail, and finds its own record, the record of a higher epoch, or neither, and
+//! only then decides. A builder that is deposed between its look and its append is stopped by the followers' fence.
+
+use super::{
+    follower::StreamPosition,
+    record::{BuilderKeys, Record},
+    stream::{AppendError, Stream, StreamError},
+};
+use alloy_primitives::{Bytes, keccak256};
+use std::time::Duration;
+
+/// How often an append is tried.
+const ATTEMPTS_MAX: u32 = 12;
+/// How long to wait for records that the stream is known to have.
+const LOOK_WAIT: Duration = Duration::from_secs(5);
+
+/// Why a record is not published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The stream has the record of a higher epoch: this builder is deposed.
+    #[error("this builder is of epoch {own}, and epoch {open} is open: it is deposed")]
+    Deposed {
+        /// The builder's epoch.
+        own: u64,
+        /// The epoch that is open.
+        open: u64,
+    },
+    /// The stream has lost records that it had acknowledged. [`Publisher::read_again`] goes on behind what it has; the caller
+    /// publishes what is missing again.
+    #[error(
+        "the stream ends at {last}, and had acknowledged records to {tail}: publish what is missing again"
+    )]
+    Lost {
+        /// The stream's last position.
+        last: StreamPosition,
+        /// The position that was acknowledged.
+        tail: StreamPosition,
+    },
+    /// The stream has no room.
+    #[error(
+        "the stream is full: {0}. It has room again when shards have taken snapshots and old records are removed"
+    )]
+    Full(String),
+    /// The stream refuses the record.
+    #[error("the stream refuses the record: {0}")]
+    Refused(String),
+    /// It is still not known whether the record was appended. Publish it again.
+    #[error("after {attempts} attempts it is not known whether the record was appended: {last}")]
+    Unknown {
+        /// Number of attempts.
+        attempts: u32,
+        /// The last answer.
+        last: String,
+    },
+    /// The stream can't be read.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+/// Appends the records of one builder in one epoch.
+#[derive(Debug)]
+pub struct Publisher<S> {
+    stream: S,
+    keys: BuilderKeys,
+    epoch: u64,
+    tail: StreamPosition,
+    retries: u64,
+}
+
+/// What looking behind the tail has found.
+#[derive(Default)]
+struct Look {
+    own: Option<StreamPosition>,
+    /// The highest epoch that was opened.
+    open: u64,
+}
+
+impl<S: Stream> Publisher<S> {
+    /// A publisher for an epoch that was won, behind the stream's last record. Nothing before it is read. The first record to
+    /// publish is that of the epoch.
+    ///
+    /// # Errors
+    ///
+    /// If the stream can't be reached.
+    pub fn new(stream: S, keys: BuilderKeys, epoch: u64) -> Result<Self, StreamError> {
+        let tail = stream.bounds()?.last;
+        Ok(Self {
+            stream,
+            keys,
+            epoch,
+            tail,
+            retries: 0,
+        })
+    }
+
+    /// Position of the last record that it knows of.
+    pub const fn tail(&self) -> StreamPosition {
+        self.tail
+    }
+
+    /// How often it had to try again.
+    pub const fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    /// Takes the stream's last record for the tail, after [`PublishError::Lost`].
+    ///
+    /// # Errors
+    ///
+    /// If the stream can't be reached.
+    pub fn read_again(&mut self) -> Result<StreamPosition, StreamError> {
+        self.tail = self.stream.bounds()?.last;
+        Ok(self.tail)
+    }
+
+    /// Appends a record, once. Returns its position: the stream has acknowledged it, or it was read there.
+    ///
+    /// # Errors
+    ///
+    /// If the builder is deposed, or if the stream refuses or can't be reached.
+    pub fn publish(&mut self, record: &Record) -> Result<StreamPosition, PublishError> {
+        let bytes = Bytes::from(record.encode());
+        let id = id_of(record);
+        let mut round = 0;
+        let mut last = String::new();
+        for attempt in 1..=ATTEMPTS_MAX {
+            // The id of a record that was dropped as a duplicate is taken.
+            let id = match round {
+                0 => id.clone(),
+                round => format!("{id}.{round}"),
+            };
+            let failed = match self.stream.append(&bytes, &id, self.tail) {
+                Ok(position) => {
+                    self.tail = position;
+                    return Ok(position);
+                }
+                Err(AppendError::Full(what)) => return Err(PublishError::Full(what)),
+                Err(AppendError::Refused(what)) => return Err(PublishError::Refused(what)),
+                Err(failed) => failed,
+            };
+            self.retries += 1;
+            last = failed.to_string();
+            if matches!(failed, AppendError::Unknown(_)) {
+                self.stream.pause(attempt);
+            }
+            let look = match self.look(&bytes) {
+                Ok(look) => look,
+                Err(PublishError::Stream(error)) => {
+                    last = error.to_string();
+                    self.stream.pause(attempt);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(position) = look.own {
+                return Ok(position);
+            }
+            if look.open > self.epoch {
+                return Err(PublishError::Deposed {
+                    own: self.epoch,
+                    open: look.open,
+                });
+            }
+            if matches!(failed, AppendError::Duplicate) {
+                round += 1;
+            }
+        }
+        Err(PublishError::Unknown {
+            attempts: ATTEMPTS_MAX,
+            last,
+        })
+    }
+
+    /// Reads what came behind the tail, which becomes the stream's last record.
+    fn look(&mut self, own: &Bytes) -> Result<Look, PublishError> {
+        let last = self.stream.bounds()?.last;
+        if last < self.tail {
+            let tail = self.tail;
+            return Err(PublishError::Lost { last, tail });
+        }
+        let mut look = Look::default();
+        if last == self.tail {
+            return Ok(look);
+        }
+        let own_hash = keccak256(own);
+        let mut reader = self.stream.reader(self.tail.next())?;
+        let mut tail = self.tail;
+        while tail < last {
+            let Some(item) = reader.next(LOOK_WAIT)? else {
+                let what = format!("records {} to {last} can't be read", tail.next());
+                return Err(StreamError { what }.into());
+            };
+            tail = item.position;
+            let Some(bytes) = &item.record else {
+                continue;
+            };
+            // What comes behind the record of a higher epoch is ignored by all followers.
+            if look.open <= self.epoch && keccak256(bytes) == own_hash {
+                look.own = Some(tail);
+            }
+            if let Ok(Record::Epoch(epoch)) = Record::decode(bytes)
+                && self.keys.verify(&Record::Epoch(epoch.clone())).is_ok()
+            {
+                look.open = look.open.max(epoch.number);
+            }
+        }
+        self.tail = tail;
+        Ok(look)
+    }
+}
+
+/// Id by which the stream knows a record again: two updates of one block in one epoch have the same.
+fn id_of(record: &Record) -> String {
+    match record {
+        Record::Update(update) => format!("{}-{}", update.id().hash, update.epoch()),
+        Record::Epoch(epoch) => format!("epoch-{}-{}", epoch.number, epoch.builder),
+        Record::Choice(choice) => format!("choice-{}-{}", choice.epoch, choice.number),
+    }
+}
