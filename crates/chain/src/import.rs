@@ -297,7 +297,8 @@ impl Chain {
         let mut next = Some(first);
         while let Some(raw) = next {
             let announced = raw.map_err(ChainError::from).and_then(|raw| {
-                bytes += raw.rlp.len() + raw.access_list.as_ref().map_or(0, |list| list.len());
+                let beside = [&raw.access_list, &raw.update].into_iter().flatten();
+                bytes += raw.rlp.len() + beside.map(|bytes| bytes.len()).sum::<usize>();
                 announce(raw)
             });
             match announced {
@@ -321,7 +322,10 @@ impl Chain {
                     let block = raw.decode()?;
                     let list = raw.access_list.as_deref();
                     let list = list.map(AsRef::as_ref);
-                    Step::New(Arc::new(self.prepare_block(id, block, raw.rlp, list)))
+                    let update = raw.update.as_deref();
+                    let update = update.map(AsRef::as_ref);
+                    let prepared = self.prepare_block(id, block, raw.rlp, list, update);
+                    Step::New(Arc::new(prepared))
                 }
             })
         };

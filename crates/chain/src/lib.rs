@@ -27,6 +27,7 @@ mod unchecked;
 mod stages;
 mod batch;
 mod again;
+mod updates;
 mod insert;
 mod import;
 mod dry_run;
@@ -56,7 +57,7 @@ pub use execute::{ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, InputFile, Progress, RawBlock,
-    WithAccessLists,
+    StateUpdate, UpdateReader, UpdateWriter, WithAccessLists, WithUpdates,
 };
 pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
@@ -75,4 +76,5 @@ pub use stateless::{
     StatelessRules, Strictness, WitnessForm, WitnessGap,
 };
 pub use stored::{StoredBlock, packed_receipts};
+pub use updates::StateUpdates;
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};
