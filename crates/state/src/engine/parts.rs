@@ -85,11 +85,11 @@ impl Engine {
         let Some(kept) = &self.kept_storage else {
             return Ok(());
         };
-        let with_slots = targets
+        let mut with_slots = targets
             .accounts()
             .iter()
             .filter(|(_, slots)| !slots.is_empty());
-        with_slots.map(|(account, _)| kept.check(account)).collect()
+        with_slots.try_for_each(|(account, _)| kept.check(account))
     }
 
     /// Fails with [`StateError::NotOnPartial`] if the database is partial.
