@@ -46,16 +46,20 @@ impl From<&StateError> for ErrorClass {
             StateError::ReadOnly(_) => Self::ReadOnly,
             StateError::NoSuchBlock { .. }
             | StateError::NotKept { .. }
+            | StateError::StorageNotKept { .. }
             | StateError::UnknownBlock(_)
             | StateError::TooFar { .. } => Self::NotKept,
             StateError::BadOptions(_)
             | StateError::WrongLeaf { .. }
+            | StateError::StorageRoot { .. }
+            | StateError::WrongStorageRoot { .. }
             | StateError::BadChanges(_) => Self::InvalidArgument,
             StateError::BadStart(_)
             | StateError::Unfinished
             | StateError::UnfinishedBackup { .. }
             | StateError::NotUnderLayered(_)
             | StateError::NotUnderMpt(_)
+            | StateError::NotOnPartial(_)
             | StateError::NoRoom { .. } => Self::Unavailable,
             // A missing directory is no damage.
             StateError::Store(

@@ -116,8 +116,9 @@ pub mod chain {
         DumpProgress, DumpSummary, ExecutedBlock, FileError, FileKind, FilePosition, Fork, Genesis,
         GenesisAccount, GenesisError, GenesisPart, HeaderError, ImportProgress, ImportSummary,
         InitOptions, InitProgress, InputFile, InsertedBlock, PreparedBlock, Progress,
-        READ_AHEAD_DEFAULT, RawBlock, StoredBlock, Timings, Transaction, VerifyError,
-        WithAccessLists, brief_json_error, complete_header, keep_transactions,
+        READ_AHEAD_DEFAULT, RawBlock, StateUpdate, StateUpdates, StoredBlock, Timings, Transaction,
+        UpdateReader, UpdateWriter, VerifyError, WithAccessLists, WithUpdates, brief_json_error,
+        complete_header, keep_transactions,
     };
 }
 
@@ -130,14 +131,16 @@ pub mod db {
     };
     pub use cambium_primitives::{
         Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, ChangesError,
-        DecodeError, EntryValue, HashedPostState, HashedStorage, Path, Reader, StoredValue,
+        DecodeError, EntryValue, HashedPostState, HashedStorage, Path, Reader, STORAGE_ROOT_KEY,
+        StoredValue,
     };
     pub use cambium_state::{
         BackupReport, BackupSizes, BlockMeta, ChainEvent, CheckProgress, CheckReport, Committed,
-        CommittedBlock, CounterValues, Db, FileSizes, Finality, Latency, LeafKind, LoadProgress,
-        Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery, RepairFinding,
-        RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch, Staged, StateError,
-        Stats, Subscription, ValueStats, View, WithoutBody, backup, follower_bytes, repair,
+        CommittedBlock, CounterValues, Db, FileSizes, Finality, KeptStorage, Latency, LeafKind,
+        LoadProgress, Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery,
+        RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch,
+        Staged, StateError, Stats, Subscription, ValueStats, View, WithoutBody, backup,
+        follower_bytes, repair, storage_root_of,
     };
     pub use cambium_store::{LogPosition, StoreError};
 }

@@ -245,6 +245,7 @@ fn a_copy_that_ends_with_the_power_is_none_or_has_all_that_was_beside_the_databa
     let init = InitOptions {
         db: options,
         preimages: true,
+        ..InitOptions::default()
     };
     let chain = Chain::init(from.clone(), fixture.genesis(), init, &mut |_| {}).unwrap();
     let index = ChainIndex::create(from.clone(), chain.db(), 0, IndexOptions::default()).unwrap();

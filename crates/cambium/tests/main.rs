@@ -17,6 +17,7 @@ mod kept_blocks;
 mod kv;
 mod layered;
 mod mistakes;
+mod partial;
 mod preimages;
 mod public_data;
 mod readers;

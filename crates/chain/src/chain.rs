@@ -214,9 +214,10 @@ impl Chain {
     }
 
     /// Maximum number of blocks that are executed at once.
-    pub(crate) const fn batch(&self) -> usize {
+    pub(crate) fn batch(&self) -> usize {
         match self.executor.threads.get() {
             1 => 1,
+            _ if self.db.kept_storage().is_some() => 1,
             _ => self.batch,
         }
     }

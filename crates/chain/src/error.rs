@@ -84,6 +84,20 @@ pub enum ChainError {
         /// Why it is invalid.
         fault: Box<BlockFault>,
     },
+    /// A state update that came with a block does not lead to the block's state. The block may be valid.
+    #[error("the state update of block {id} is false: {why}")]
+    FalseUpdate {
+        /// The block.
+        id: BlockId,
+        /// Why it is false.
+        why: String,
+    },
+    /// A block without a state update, in a partial database.
+    #[error(
+        "block {0} came without its state update, and a partial database can't execute it: `cambium export --updates` \
+         writes the updates of blocks, and `cambium import --updates` takes them"
+    )]
+    NoUpdate(BlockId),
     /// A genesis block differs from that of the database.
     #[error(
         "the database is of the chain with genesis {database}, but this is of the chain with \

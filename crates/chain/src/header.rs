@@ -6,8 +6,14 @@
 //! trusted source, or a consensus client vouches for its head. The difficulty formula is enforced.
 
 use crate::{ChainSpec, Fork, difficulty::difficulty};
-use alloy_consensus::{Header, constants::EMPTY_OMMER_ROOT_HASH};
-use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
+use alloy_consensus::{
+    Header,
+    constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_ROOT_HASH},
+};
+use alloy_eips::{
+    eip1559::INITIAL_BASE_FEE, eip4844::DATA_GAS_PER_BLOB, eip7685::EMPTY_REQUESTS_HASH,
+    eip7840::BlobParams,
+};
 use alloy_primitives::{B64, B256, Bytes, U256};
 
 /// Extra data of the first ten blocks of the DAO fork.
@@ -116,6 +122,52 @@ fn check_place(header: &Header, parent: &Header, parent_hash: B256) -> Result<()
     Ok(())
 }
 
+/// The header of a block past the merge, before its execution: every field that follows from the parent and the forks is what
+/// [`validate_header`] expects. The gas limit goes towards `gas_limit` as far as it may.
+pub(crate) fn draft_header(
+    spec: &ChainSpec,
+    parent: &Header,
+    parent_hash: B256,
+    timestamp: u64,
+    gas_limit: u64,
+) -> Header {
+    let number = parent.number.saturating_add(1);
+    let fork = spec.fork_at(number, timestamp, true);
+    let (base, room) = gas_limit_around(fork, parent);
+    let range = base.saturating_sub(room).max(GAS_LIMIT_MIN)
+        ..=base
+            .saturating_add(room)
+            .clamp(GAS_LIMIT_MIN, GAS_LIMIT_MAX);
+    let blobs = spec
+        .blob_params_at(timestamp)
+        .filter(|_| fork >= Fork::Cancun);
+    Header {
+        parent_hash,
+        number,
+        timestamp,
+        difficulty: U256::ZERO,
+        gas_limit: gas_limit.max(*range.start()).min(*range.end()),
+        base_fee_per_gas: (fork >= Fork::London).then(|| base_fee(parent)),
+        withdrawals_root: (fork >= Fork::Shanghai).then_some(EMPTY_ROOT_HASH),
+        blob_gas_used: (fork >= Fork::Cancun).then_some(0),
+        excess_blob_gas: (fork >= Fork::Cancun)
+            .then(|| blobs.map_or(0, |params| excess_blob_gas(&params, parent))),
+        parent_beacon_block_root: (fork >= Fork::Cancun).then_some(B256::ZERO),
+        requests_hash: (fork >= Fork::Prague).then_some(EMPTY_REQUESTS_HASH),
+        block_access_list_hash: (fork >= Fork::Amsterdam).then_some(B256::ZERO),
+        slot_number: spec.has_slot_number(fork).then_some(0),
+        ..Header::default()
+    }
+}
+
+/// The parent's gas limit as a block of this fork sees it, and by how much its own may differ.
+fn gas_limit_around(fork: Fork, parent: &Header) -> (u64, u64) {
+    let first_of_london = fork >= Fork::London && parent.base_fee_per_gas.is_none();
+    let factor = if first_of_london { ELASTICITY } else { 1 };
+    let base = parent.gas_limit.saturating_mul(factor);
+    (base, (base / GAS_LIMIT_FRACTION).saturating_sub(1))
+}
+
 /// Checks that each field is present exactly from the fork on that introduces it.
 fn check_fields(spec: &ChainSpec, fork: Fork, header: &Header) -> Result<(), HeaderError> {
     let fields = [
@@ -175,10 +227,7 @@ fn check_gas(fork: Fork, header: &Header, parent: &Header) -> Result<(), HeaderE
     if got > limit {
         return Err(HeaderError::GasUsedOverLimit { got, limit });
     }
-    let first_of_london = fork >= Fork::London && parent.base_fee_per_gas.is_none();
-    let factor = if first_of_london { ELASTICITY } else { 1 };
-    let base = parent.gas_limit.saturating_mul(factor);
-    let room = (base / GAS_LIMIT_FRACTION).saturating_sub(1);
+    let (base, room) = gas_limit_around(fork, parent);
     let min = base.saturating_sub(room).max(GAS_LIMIT_MIN);
     let max = base.saturating_add(room).min(GAS_LIMIT_MAX);
     if limit < min || limit > max {

@@ -300,7 +300,8 @@ impl Chain {
         let mut next = Some(first);
         while let Some(raw) = next {
             let announced = raw.map_err(ChainError::from).and_then(|raw| {
-                bytes += raw.rlp.len() + raw.access_list.as_ref().map_or(0, |list| list.len());
+                let beside = [&raw.access_list, &raw.update].into_iter().flatten();
+                bytes += raw.rlp.len() + beside.map(|bytes| bytes.len()).sum::<usize>();
                 announce(raw)
             });
             match announced {

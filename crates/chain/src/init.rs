@@ -14,7 +14,7 @@ use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_primitives::{AccessList, Account, BlockId, Path as StatePath};
-use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
+use cambium_state::{Disk, KeptStorage, LoadProgress, Loaded, Loader, Options, StateError};
 use cambium_trie::{EMPTY_ROOT, TrieError, layered_root};
 use rayon::prelude::*;
 use std::{
@@ -28,26 +28,37 @@ use std::{
 const TELL_ACCOUNTS: u64 = 4096;
 
 /// With what a database is initialized. [`Options`] alone are it, too: `options.into()`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct InitOptions {
     /// The options of the engine.
     pub db: Options,
     /// Whether to keep the addresses and the keys of slots behind the hashes in the state, from the first state on:
     /// see [`Chain::preimages`]. They can't be had later.
     pub preimages: bool,
+    /// The contracts whose storage is kept, for a partial database. The first state is given whole, and its root is computed
+    /// from all of it. `None` keeps all storage.
+    pub storage_of: Option<KeptStorage>,
 }
 
 impl From<Options> for InitOptions {
     fn from(db: Options) -> Self {
-        let preimages = false;
-        Self { db, preimages }
+        Self {
+            db,
+            ..Self::default()
+        }
     }
 }
 
 impl InitOptions {
     /// Begins a database on a disk that has none.
     pub(crate) fn begin(self, disk: Arc<dyn Disk>) -> Result<(Loader, FirstPreimages), ChainError> {
-        let loader = Loader::new(disk.clone(), self.db)?;
+        let loader = match self.storage_of {
+            None => Loader::new(disk.clone(), self.db)?,
+            Some(_) if self.preimages => {
+                return Err(StateError::NotOnPartial("keeping preimages").into());
+            }
+            Some(kept) => Loader::partial(disk.clone(), self.db, kept)?,
+        };
         let wanted = self
             .preimages
             .then(|| preimages_options(self.db.memory_bytes));

@@ -27,6 +27,7 @@ mod unchecked;
 mod stages;
 mod batch;
 mod again;
+mod updates;
 mod insert;
 mod preparing;
 mod import;
@@ -45,10 +46,11 @@ pub use cambium_evm::{
     AccessListSizes, Block, BlockChanges, BlockExecutor, BlockInput, BlockState, Chosen,
     ClaimedChanges, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
     OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError, StateRead, Timed,
-    Transaction, TransactionFault, block_env, config_env, transaction_env,
+    Transaction, TransactionFault, block_env, config_env, recover_sender, recover_senders,
+    transaction_env,
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
-pub use draft::{complete_header, keep_transactions};
+pub use draft::{DraftAttributes, complete_header, keep_transactions};
 pub use dry_run::{DryRun, DryRunError};
 pub use dump::{DumpProgress, DumpSummary};
 pub use error::{BlockFault, ChainError};
@@ -57,7 +59,7 @@ pub use execute::{ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, InputFile, Progress, RawBlock,
-    WithAccessLists,
+    StateUpdate, UpdateReader, UpdateWriter, WithAccessLists, WithUpdates,
 };
 pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
@@ -76,4 +78,5 @@ pub use stateless::{
     StatelessRules, Strictness, WitnessForm, WitnessGap,
 };
 pub use stored::{StoredBlock, packed_receipts};
+pub use updates::StateUpdates;
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::{
-    Block, BlockFault, BodyError, Chain, ChainError, ChainSpec, HeaderError,
+    Block, BlockFault, BodyError, Chain, ChainError, ChainSpec, HeaderError, StateUpdate,
     body::validate_size,
     files::{decode_block, decode_header},
     stored::StoredBlock,
@@ -31,9 +31,11 @@ pub struct PreparedBlock {
     pub(crate) id: BlockId,
     pub(crate) block: Block,
     pub(crate) rlp: Bytes,
-    /// `None` if the block's access list is to be applied, which needs no senders.
+    /// `None` if the block's access list or its state update is to be applied, which needs no senders.
     pub(crate) senders: Option<Result<Vec<Address>, SignatureError>>,
     pub(crate) access_list: Option<Result<AccessList, BodyError>>,
+    /// The state update that came with it, or why it can't be decoded.
+    pub(crate) update: Option<Result<StateUpdate, String>>,
     /// Pages that its execution needs, read ahead or by execution itself.
     pub(crate) pin: Arc<PagePin>,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Decoded {
     pub(crate) block: Block,
     rlp: Bytes,
     access_list: Option<Result<AccessList, BodyError>>,
+    update: Option<Result<StateUpdate, String>>,
     /// Not if it is not going to be executed.
     pub(crate) needs_senders: bool,
     pin: Arc<PagePin>,
@@ -61,6 +64,7 @@ impl Decoded {
             rlp: self.rlp,
             senders: self.needs_senders.then_some(senders),
             access_list: self.access_list,
+            update: self.update,
             pin: self.pin,
         }
     }
@@ -83,7 +87,7 @@ impl PreparedBlock {
     }
 
     /// The sender of each transaction. `None` if a signature is invalid, which executing the block
-    /// reports, or if the block's access list is going to be applied, which needs no senders.
+    /// reports, or if the block's access list or its state update is going to be applied, which needs no senders.
     pub fn senders(&self) -> Option<&[Address]> {
         self.senders.as_ref()?.as_ref().ok().map(Vec::as_slice)
     }
@@ -157,12 +161,30 @@ impl Chain {
         let header = decode_header(&rlp).map_err(ChainError::NotABlock)?;
         let announced = self.announce(header, &rlp, &OnTheirWay::new(0))?;
         let block = decode_block(&rlp).map_err(ChainError::NotABlock)?;
-        let decoded = self.decoded(announced.id, block, rlp, access_list);
+        let decoded = self.decoded(announced.id, block, rlp, access_list, None);
         let senders = match decoded.needs_senders {
             true => self.senders(&decoded.block),
             false => Ok(Vec::new()),
         };
         Ok(decoded.with_senders(senders))
+    }
+
+    /// Prepares a block as [`prepare`](Self::prepare), with its state update, which is applied instead of executing it:
+    /// a partial database can't execute blocks. The update is untrusted, and the state root that it leads to is verified.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with_update(
+        &self,
+        rlp: Bytes,
+        update: StateUpdate,
+    ) -> Result<PreparedBlock, ChainError> {
+        let prepared = self.prepare(rlp, None)?;
+        Ok(PreparedBlock {
+            update: Some(Ok(update)),
+            ..prepared
+        })
     }
 
     /// Validates a header against its parent's, which is announced or in the database, and the size
@@ -214,17 +236,19 @@ impl Chain {
         block: Block,
         rlp: Bytes,
         access_list: Option<&[u8]>,
+        update: Option<&[u8]>,
     ) -> Decoded {
         let transactions = block.body.transactions.len();
         let (number, hash) = (id.number, id.hash);
         let _span = tracing::debug_span!("prepare", number, %hash, transactions).entered();
         // A block that is not executed needs no senders.
-        let applied = self.is_applying() && access_list.is_some();
+        let applied = self.is_applying() && access_list.is_some() || update.is_some();
         let list = access_list.map(|list| validate_access_list(&block.header, transactions, list));
         Decoded {
             id,
             needs_senders: !applied,
             access_list: list,
+            update: update.map(StateUpdate::decode),
             block,
             rlp,
             pin: self.db().page_pin(),

@@ -1,12 +1,10 @@
 //! Threads that prepare the blocks of imports: decoding, and the senders of transactions.
 
-use crate::{
-    BodyError, Chain, ChainError, PreparedBlock, RawBlock, execute::Step, prepare::Decoded,
-};
+use crate::{Chain, ChainError, PreparedBlock, RawBlock, execute::Step, prepare::Decoded};
 use alloy_primitives::Address;
 use cambium_crew::{Crew, threads};
 use cambium_evm::{SignatureError, recover_sender};
-use cambium_primitives::{AccessList, BlockId};
+use cambium_primitives::BlockId;
 use std::{
     convert::Infallible,
     sync::{Arc, LazyLock},
@@ -53,7 +51,8 @@ impl Chain {
                 Step::New((id, raw)) => {
                     let block = raw.decode()?;
                     let list = raw.access_list.as_deref().map(AsRef::as_ref);
-                    Step::New(self.decoded(id, block, raw.rlp, list))
+                    let update = raw.update.as_deref().map(AsRef::as_ref);
+                    Step::New(self.decoded(id, block, raw.rlp, list, update))
                 }
             })
         });

@@ -11,7 +11,8 @@
 //! verify the block.
 
 use crate::{
-    Block, BlockFault, Chain, ChainError, ExecutedBlock, PreparedBlock, Timings, VerifyError,
+    Block, BlockFault, Chain, ChainError, ExecutedBlock, PreparedBlock, StateUpdate, Timings,
+    VerifyError,
     error::execution_error,
     execute::{Ready, Step},
     reads::TimedReads,
@@ -19,7 +20,7 @@ use crate::{
     unchecked::{Room, Unchecked},
     verify_outcome, verify_state_root,
 };
-use alloy_primitives::{B256, Bytes, U256};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_evm::{ExecutionCounts, Hooks, ListedChanges, Outcome, listed_changes};
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{Session, Staged, StateError, WithoutBody};
@@ -256,6 +257,12 @@ impl Chain {
     /// account that exists and is empty: without such an account its root is verified later in an import. Any other list
     /// may be wrong while the block is valid, so its root is computed here. No other field of the header is verified.
     fn apply(&self, ready: &Ready<'_>, mode: Mode) -> Result<Option<Values>, ChainError> {
+        if let Some(update) = &ready.prepared.update {
+            return self.apply_update(ready, update).map(Some);
+        }
+        if self.db().kept_storage().is_some() {
+            return Err(ChainError::NoUpdate(ready.prepared.id));
+        }
         let list = match mode {
             Mode::Alone {
                 keeps_outcome: true,
@@ -298,6 +305,47 @@ impl Chain {
                 ..Timings::default()
             },
         }))
+    }
+
+    /// Applies the state update that came with a block. Its state root is computed here, and proves the update. No other field of
+    /// the header is verified that depends on execution.
+    fn apply_update(
+        &self,
+        ready: &Ready<'_>,
+        update: &Result<StateUpdate, String>,
+    ) -> Result<Values, ChainError> {
+        let PreparedBlock { id, block, .. } = ready.prepared;
+        let wrong = |why: String| ChainError::FalseUpdate { id: *id, why };
+        let update = update.as_ref().map_err(|why| wrong(why.clone()))?;
+        let start = Instant::now();
+        let codes = update.codes.iter();
+        let codes = codes.map(|code| (keccak256(code), code.clone())).collect();
+        let session = ready.view.clone().session();
+        let changes = update.changes.clone();
+        let staged = session.finish_with_storage_roots(changes, codes, &update.storage_roots);
+        let staged = staged.map_err(|error| match error {
+            StateError::StorageRoot { .. }
+            | StateError::WrongStorageRoot { .. }
+            | StateError::BadChanges(_)
+            | StateError::WrongLeaf { .. }
+            | StateError::UnknownCode { .. } => wrong(error.to_string()),
+            error => error.into(),
+        })?;
+        let (got, expected) = (staged.root(), block.header.state_root);
+        if got != expected {
+            let why = format!("it leads to the state root {got}, and the header has {expected}");
+            return Err(wrong(why));
+        }
+        Ok(Values {
+            staged,
+            outcome: None,
+            kept: None,
+            counts: ExecutionCounts::default(),
+            timings: Timings {
+                root: start.elapsed(),
+                ..Timings::default()
+            },
+        })
     }
 
     /// Verifies everything but the state root of an executed block, and makes the body that is stored with it.

@@ -35,7 +35,11 @@ fn small() -> Options {
 
 fn with_preimages(db: Options) -> InitOptions {
     let preimages = true;
-    InitOptions { db, preimages }
+    InitOptions {
+        db,
+        preimages,
+        ..InitOptions::default()
+    }
 }
 
 fn params(fork: Fork) -> WorkloadParams {
@@ -83,6 +87,7 @@ fn import(chain: &Chain, blocks: &[(Bytes, Vec<u8>)]) {
             receipts: None,
             total_difficulty: None,
             access_list: Some(list.clone().into()),
+            update: None,
             place: FilePosition {
                 item: "block",
                 file: "memory".into(),
@@ -306,6 +311,7 @@ fn an_initialization_that_is_interrupted_is_begun_again_with_or_without_preimage
             let options = InitOptions {
                 db: small(),
                 preimages,
+                ..InitOptions::default()
             };
             let chain = init(&disk, &workload, options);
             assert_eq!(chain.keeps_preimages(), wanted);

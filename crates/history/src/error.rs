@@ -1,6 +1,6 @@
 //! Errors of history: blocks that are not kept, and damaged files, by name.
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256};
 use cambium_disk::DiskError;
 use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_runs::RunError;
@@ -174,6 +174,15 @@ pub enum HistoryError {
 }
 
 impl HistoryError {
+    /// Names the contract at `address` if its storage is not kept: see [`StateError::at_address`].
+    #[must_use]
+    pub fn at_address(self, address: Address) -> Self {
+        match self {
+            Self::State(error) => Self::State(error.at_address(address)),
+            other => other,
+        }
+    }
+
     /// Whether it is an operation of the disk that failed: another attempt may succeed.
     pub(crate) const fn is_of_disk(&self) -> bool {
         matches!(

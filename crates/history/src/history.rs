@@ -112,6 +112,9 @@ impl History {
         if db.merge_interval().is_some() {
             return Err(StateError::NotUnderLayered("a history").into());
         }
+        if db.kept_storage().is_some() {
+            return Err(StateError::NotOnPartial("a history").into());
+        }
         let head = db.head();
         let first = db.block_id(first)?.ok_or(StateError::NoSuchBlock {
             number: first,

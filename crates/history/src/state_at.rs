@@ -204,6 +204,7 @@ impl StateAt {
     /// As [`StateAt::account`].
     pub fn slot_at(&self, address: Address, slot: U256) -> Result<U256, HistoryError> {
         self.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>()))
+            .map_err(|error| error.at_address(address))
     }
 
     /// Whether an account had a non-zero slot. Reads no further than the first one.
@@ -212,6 +213,9 @@ impl StateAt {
     ///
     /// As [`StateAt::account`].
     pub fn has_storage(&self, account: &B256) -> Result<bool, HistoryError> {
+        if self.old.is_none() {
+            return Ok(self.present.view.has_storage(account)?);
+        }
         let mut has_one = false;
         self.each_slot(account, |_, _| {
             has_one = true;
@@ -284,7 +288,8 @@ impl StateAt {
         let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
         let targets = ProofTargets::new(vec![(keccak256(address), paths)]);
         // The extracted trie has all nodes of the proof, so there is nothing to resolve.
-        self.extract(&targets)?
+        self.extract(&targets)
+            .map_err(|error| error.at_address(address))?
             .prove_account(address, slots, &mut NoResolve)
             .map_err(|error| {
                 let error = match error {
@@ -348,7 +353,8 @@ impl StateAt {
         limit: NonZeroUsize,
     ) -> Result<RangeProof, HistoryError> {
         let range = LeafRange::slots(keccak256(address), from, B256::repeat_byte(u8::MAX));
-        let extracted = self.extract_range(&range, limit)?;
+        let extracted = self.extract_range(&range, limit);
+        let extracted = extracted.map_err(|error| error.at_address(address))?;
         Ok(RangeProof::new(Some(address), &extracted))
     }
 

@@ -5,7 +5,7 @@ use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_chain::ChainError;
 use cambium_evm::{StateRead, account_info};
 use cambium_history::{HistoryError, StateAt};
-use cambium_primitives::{Account, AccountUpdate, BlockId, BlockNumber, Changes};
+use cambium_primitives::{Account, AccountUpdate, BlockId, BlockNumber, Changes, STORAGE_ROOT_KEY};
 use cambium_state::{Db, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -114,6 +114,10 @@ impl DatabaseRef for Replay {
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {
         let (path, slot) = (keccak256(address), keccak256(index.to_be_bytes::<32>()));
+        if let Some(kept) = self.db.kept_storage() {
+            let is_kept = kept.check(&path);
+            is_kept.map_err(|error| error.at_address(address))?;
+        }
         if let Some(changed) = self.changed.get(&path) {
             if let Some(value) = changed.slots.get(&slot) {
                 return Ok(*value);
@@ -139,6 +143,14 @@ impl StateRead for Replay {
         };
         if changed.slots.values().any(|value| !value.is_zero()) {
             return Ok(true);
+        }
+        let is_partial = self.db.kept_storage().is_some();
+        if is_partial && changed.slots.is_empty() && !changed.is_wiped {
+            return self.view.has_storage(&path);
+        }
+        if is_partial && changed.slots.contains_key(&STORAGE_ROOT_KEY) {
+            // The root of an empty storage.
+            return Ok(false);
         }
         let mut has_one = false;
         if !changed.is_wiped {

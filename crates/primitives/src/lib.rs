@@ -51,5 +51,5 @@ pub use changes::{AccountDiff, AccountUpdate, Changes, ChangesError};
 pub use codec::{DecodeError, Reader, put_varint};
 pub use entry::{EntryValue, INLINE_VALUE_BYTES_MAX, StoredValue, VALUE_BYTES_MAX};
 pub use ids::{BlockId, BlockNumber};
-pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};
+pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, STORAGE_ROOT_KEY};
 pub use post_state::{HashedPostState, HashedStorage};

@@ -12,6 +12,11 @@ pub const ACCOUNT_NIBBLES: usize = 64;
 /// Length of the path of a slot, including that of its account, in nibbles.
 pub const SLOT_NIBBLES: usize = 128;
 
+/// Key of the leaf that stands for a whole storage trie, in databases that keep the storage of some contracts alone: its
+/// value is the root of that trie. See `Commitment::PartialMpt` in `cambium-trie`. No slot has this key: keys of slots are
+/// Keccak-256 hashes, and none with this value is known, which spells "root of a storage not kept here.".
+pub const STORAGE_ROOT_KEY: B256 = B256::new(*b"root of a storage not kept here.");
+
 /// The path of a leaf or a prefix of one: up to 128 nibbles.
 ///
 /// Nibbles past the end are zero, so that comparing the packed bytes and then the lengths orders

@@ -10,6 +10,7 @@ use crate::{
     base::{
         error::StateError,
         hashing::hash_tries,
+        kept_storage::KeptStorage,
         layout::{decode_digests, decode_leaf, shard_prefix, subtrie_of},
         pool,
     },
@@ -20,7 +21,7 @@ use crate::{
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::keccak256;
-use cambium_primitives::Account;
+use cambium_primitives::{Account, STORAGE_ROOT_KEY};
 use cambium_store::{Codes, Page};
 use cambium_trie::{LeafValue, Link, PartialTrie, SHARDS};
 use rayon::prelude::*;
@@ -111,16 +112,18 @@ struct CheckedPage {
 }
 
 /// Reads all pages of `snapshot`, hashes the state from its leaves, and compares the state root.
-/// Also checks that `codes` contains the code of each account. Adds counts and damage to `report`.
+/// Also checks that `codes` contains the code of each account, and that a partial database has the slots of the contracts
+/// in `kept`, and of others the storage roots. Adds counts and damage to `report`.
 pub fn check_state(
     snapshot: &Snapshot,
     codes: &Codes,
+    kept: Option<&KeptStorage>,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
 ) {
     let mut tops = Vec::with_capacity(SHARDS);
     for shard in 0..SHARDS {
-        match check_shard(snapshot, codes, shard, report) {
+        match check_shard(snapshot, codes, kept, shard, report) {
             Ok(top) => tops.extend(top),
             Err(error) => report.damage(error),
         }
@@ -150,6 +153,7 @@ pub fn check_state(
 fn check_shard(
     snapshot: &Snapshot,
     codes: &Codes,
+    kept: Option<&KeptStorage>,
     shard: usize,
     report: &mut CheckReport,
 ) -> Result<Option<PartialTrie>, StateError> {
@@ -170,7 +174,10 @@ fn check_shard(
         let check = |(named, page): (&NamedPage, Result<Arc<Page>, StateError>)| {
             let page = page?;
             let (trie, root) = subtrie_of(&page, false, index.commitment(), counters)?;
-            let checked = named.check(&page, &trie, root, codes)?;
+            let mut checked = named.check(&page, &trie, root, codes)?;
+            if let Some(kept) = kept {
+                checked.wrong.extend(misplaced_slots(kept, &page));
+            }
             // The top levels of the trie need the root node itself, which is in the page if the
             // shard is a single page.
             let is_root = named.prefix == *index.base();
@@ -282,6 +289,24 @@ impl NamedPage {
         }
         Ok(checked)
     }
+}
+
+/// Slots of a partial database that are not kept, and storage roots in place of slots that are.
+fn misplaced_slots(kept: &KeptStorage, page: &Page) -> Vec<String> {
+    let wrong = page.leaves().filter_map(|(path, _)| {
+        let (account, slot) = (path.account_part()?, path.slot_part()?);
+        let is_root = slot == STORAGE_ROOT_KEY;
+        match (kept.keeps(&account), is_root) {
+            (true, false) | (false, true) => None,
+            (true, true) => Some(format!(
+                "the storage of the account with address hash {account} is to be kept, and only its root is there"
+            )),
+            (false, false) => Some(format!(
+                "the storage of the account with address hash {account} is not to be kept, and slot {slot} is there"
+            )),
+        }
+    });
+    wrong.collect()
 }
 
 /// Returns the error for an account whose code is missing.

@@ -47,6 +47,7 @@ pub use base::{
     error::{StateError, update_error},
     hashing::{hash_tries, hash_tries_on},
     histogram::{Histogram, Latency},
+    kept_storage::{KeptStorage, storage_root_of},
     key::{EntryKey, Key, MergedChange},
     layout::{
         addr_of_place, addr_of_stub, decode_digest, decode_digests, decode_leaf, is_under, place,

@@ -5,11 +5,11 @@ use crate::{
     options::{LeafKind, Options},
 };
 use cambium_primitives::DecodeError;
-use cambium_snapshot::StateError;
+use cambium_snapshot::{KeptStorage, StateError};
 use cambium_store::Manifest;
 use cambium_trie::{Blake3, Commitment, Sha256};
 
-/// Property with the name of the commitment, if it is a binary one. A database without it has
+/// Property with the name of the commitment, if it is a binary one or that of a partial database. A database without it has
 /// [`Commitment::Layered`] if it has intervals, and [`Commitment::Mpt`] otherwise.
 pub(crate) const COMMITMENT: &str = "commitment";
 /// Property with the kind of leaves. A database without it has accounts.
@@ -17,15 +17,22 @@ pub(crate) const LEAVES: &str = "leaves";
 /// Property with the number of blocks of an interval, little-endian in eight bytes. A database
 /// without it does not have the `layered` commitment.
 pub(crate) const MERGE_INTERVAL: &str = "merge_interval_blocks";
+/// Property with the contracts whose storage is kept, as [`KeptStorage::encode`] encodes them. It is in partial databases
+/// alone, whose commitment is [`Commitment::PartialMpt`]. Programs that do not know partial databases refuse that one.
+pub(crate) const KEPT_STORAGE: &str = "kept_storage";
 const ENTRIES: &[u8] = b"entries";
 
-/// Commitments of binary tries that every database of this library can be opened with.
-const KNOWN: [Commitment; 2] = [Commitment::Binary(&Blake3), Commitment::Binary(&Sha256)];
+/// Named commitments that every database of this library can be opened with.
+const KNOWN: [Commitment; 3] = [
+    Commitment::Binary(&Blake3),
+    Commitment::Binary(&Sha256),
+    Commitment::PartialMpt,
+];
 
 /// Returns the properties that the manifest of a new database needs.
 pub(crate) fn properties(options: &Options) -> Vec<(String, Vec<u8>)> {
     let mut properties = Vec::new();
-    if let Commitment::Binary(_) = options.commitment {
+    if let Commitment::Binary(_) | Commitment::PartialMpt = options.commitment {
         let name = options.commitment.name().to_string();
         properties.push((COMMITMENT.to_owned(), name.into_bytes()));
     }
@@ -80,6 +87,30 @@ pub(crate) fn of(manifest: &Manifest, options: Options) -> Result<Options, State
         merge_interval_blocks,
         ..options
     })
+}
+
+/// The contracts whose storage is kept, if the database is partial.
+///
+/// # Errors
+///
+/// [`StateError::Damaged`] if the list can't be decoded, or is there if and only if it must not be.
+pub(crate) fn kept_storage(
+    manifest: &Manifest,
+    options: &Options,
+) -> Result<Option<KeptStorage>, StateError> {
+    let is_partial = options.commitment == Commitment::PartialMpt;
+    match (is_partial, manifest.property(KEPT_STORAGE)) {
+        (false, None) => Ok(None),
+        (true, Some(list)) => {
+            let kept = KeptStorage::decode(list);
+            let damaged = || damaged("a malformed list of contracts whose storage is kept");
+            Ok(Some(kept.ok_or_else(damaged)?))
+        }
+        (true, None) => Err(damaged("no list of contracts whose storage is kept")),
+        (false, Some(_)) => Err(damaged(
+            "a list of contracts whose storage is kept, in a database that is not partial",
+        )),
+    }
 }
 
 /// The number of blocks of an interval, if the manifest has it.

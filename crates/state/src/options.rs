@@ -163,6 +163,11 @@ impl Options {
             let what = format!("the commitment {name} has no accounts: it is one of entries");
             return Err(StateError::BadOptions(what));
         }
+        let is_partial = self.commitment == Commitment::PartialMpt;
+        if self.leaves == LeafKind::Entries && is_partial {
+            let what = "a partial database keeps the storage of contracts: it has no entries";
+            return Err(StateError::BadOptions(what.to_owned()));
+        }
         let name = self.commitment.name();
         let what = match (self.commitment, self.merge_interval_blocks) {
             (Commitment::Layered, Some(_)) => None,

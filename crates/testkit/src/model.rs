@@ -8,7 +8,7 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles, TrieAccount};
 use cambium_evm::{StateRead, account_info};
-use cambium_primitives::{Account, AccountUpdate, Changes, EntryValue};
+use cambium_primitives::{Account, AccountUpdate, Changes, EntryValue, STORAGE_ROOT_KEY};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
     collections::BTreeMap,
@@ -110,6 +110,21 @@ impl Model {
     /// Returns the account at `path`.
     pub fn account(&self, path: &B256) -> Option<&ModelAccount> {
         self.accounts.get(path).map(AsRef::as_ref)
+    }
+
+    /// Returns the state as a partial database has it that keeps the storage of some accounts: others have their storage
+    /// root in place of their slots. Its root is not that of the state.
+    #[must_use]
+    pub fn keeping(&self, keeps: impl Fn(&B256) -> bool) -> Self {
+        let mut partial = self.clone();
+        let left = partial.accounts.iter_mut();
+        for (_, account) in left.filter(|(path, account)| !keeps(path) && !account.slots.is_empty())
+        {
+            let root = account.storage_root();
+            let account = Arc::make_mut(account);
+            account.slots = BTreeMap::from([(STORAGE_ROOT_KEY, root.into())]);
+        }
+        partial
     }
 
     /// Returns all accounts, sorted by path.

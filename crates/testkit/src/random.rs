@@ -115,6 +115,11 @@ pub(crate) fn account_path(index: u64) -> B256 {
     keccak256(index.to_le_bytes())
 }
 
+/// Whether a partial database of a test keeps the storage of the account at `path`: that of about half of them.
+pub(crate) fn keeps_storage(path: &B256) -> bool {
+    (path[17] ^ path[31]).is_multiple_of(2)
+}
+
 /// As [`account_path`]; but one key in eight differs from its neighbours in its last byte alone.
 pub(crate) fn entry_key(index: u64) -> B256 {
     if index % 8 == 6 {

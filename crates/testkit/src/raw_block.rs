@@ -10,6 +10,7 @@ pub fn raw_block(index: u64, rlp: Bytes, access_list: Option<Bytes>) -> RawBlock
         receipts: None,
         total_difficulty: None,
         access_list,
+        update: None,
         place: FilePosition {
             item: "block",
             file: "memory".into(),

@@ -25,6 +25,14 @@ const MPT: Suite = Suite {
     accounts: 3000,
 };
 
+/// Of about half of the accounts the storage root alone.
+const PARTIAL: Suite = Suite {
+    name: "partial",
+    variants: &[TestedCommitment::Partial],
+    seed: 80_000,
+    accounts: 3000,
+};
+
 /// The model of a root compares the states before and after each block of two intervals.
 const LAYERED: Suite = Suite {
     name: "layered",
@@ -169,6 +177,7 @@ fn agree(suite: &Suite) {
     let done = suite.run("blocks", suite.seeds(3, 6, 100), 120, params);
     let proofs = match suite.name {
         "mpt" => ["prove", "witness"],
+        "partial" => ["prove partial", "refused proof of what is not kept"],
         "layered" => ["prove", "prove layered"],
         "layered entries" => ["prove layered entries", "layered witness"],
         _ => ["prove entries", "witness"],
@@ -406,6 +415,7 @@ macro_rules! stamp {
 
 stamp! {
     mpt: crate::engine::MPT;
+    partial: crate::engine::PARTIAL;
     layered: crate::engine::LAYERED;
     entries: crate::engine::ENTRIES;
     layered_entries: crate::engine::LAYERED_ENTRIES;

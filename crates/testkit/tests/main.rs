@@ -31,6 +31,8 @@ mod long_values;
 mod metrics;
 mod module_order;
 mod networks;
+mod partial;
+mod partial_chain;
 mod promises;
 mod promises_after_errors;
 mod promises_blocks;

@@ -115,6 +115,7 @@ fn with_wrong_root(raw: &RawBlock) -> RawBlock {
     RawBlock {
         rlp: alloy_rlp::encode(block).into(),
         access_list: None,
+        update: None,
         ..raw.clone()
     }
 }

@@ -20,6 +20,11 @@ pub enum Commitment {
     /// Ethereum's Merkle Patricia trie: Keccak-256 of RLP (Yellow Paper, appendix D).
     #[default]
     Mpt,
+    /// The same trie with the same roots, in which a leaf can stand for the storage trie of a contract: a leaf with the key
+    /// [`STORAGE_ROOT_KEY`](cambium_primitives::STORAGE_ROOT_KEY), alone in its storage trie, is hashed to its value, which
+    /// is the root of the trie that it stands for. For databases that keep the storage of some contracts alone. Tries of
+    /// proofs and witnesses, which others make, never have this commitment.
+    PartialMpt,
     /// A binary trie over keys of 32 bytes, with any hash function. Its roots are those of
     /// nomt-core 1.0; see `binary.rs` for the rules.
     Binary(&'static dyn Hasher),
@@ -29,7 +34,7 @@ pub enum Commitment {
 }
 
 impl Commitment {
-    /// Returns the name: `mpt`, `layered`, or `binary-` and the name of the hash function.
+    /// Returns the name: `mpt`, `mpt-partial`, `layered`, or `binary-` and the name of the hash function.
     pub const fn name(&self) -> CommitmentName {
         CommitmentName(*self)
     }
@@ -39,6 +44,7 @@ impl Commitment {
     pub const fn nodes(self) -> Self {
         match self {
             Self::Mpt | Self::Layered => Self::Mpt,
+            Self::PartialMpt => Self::PartialMpt,
             Self::Binary(hasher) => Self::Binary(hasher),
         }
     }
@@ -46,7 +52,7 @@ impl Commitment {
     /// Returns the root of a trie, or of a database under `layered`, without leaves.
     pub const fn empty_root(&self) -> B256 {
         match self {
-            Self::Mpt => crate::EMPTY_ROOT,
+            Self::Mpt | Self::PartialMpt => crate::EMPTY_ROOT,
             Self::Binary(_) => B256::ZERO,
             Self::Layered => LAYERED_EMPTY_ROOT,
         }
@@ -55,7 +61,7 @@ impl Commitment {
     /// Returns the hash of an entry's value, to which its leaf commits.
     pub fn value_hash(&self, value: &[u8]) -> B256 {
         match self {
-            Self::Mpt | Self::Layered => keccak256(value),
+            Self::Mpt | Self::PartialMpt | Self::Layered => keccak256(value),
             Self::Binary(hasher) => hasher.hash(value),
         }
     }
@@ -72,7 +78,9 @@ impl Commitment {
 impl PartialEq for Commitment {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Mpt, Self::Mpt) | (Self::Layered, Self::Layered) => true,
+            (Self::Mpt, Self::Mpt)
+            | (Self::PartialMpt, Self::PartialMpt)
+            | (Self::Layered, Self::Layered) => true,
             (Self::Binary(one), Self::Binary(other)) => one.name() == other.name(),
             _ => false,
         }
@@ -95,6 +103,7 @@ impl fmt::Display for CommitmentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Commitment::Mpt => f.write_str("mpt"),
+            Commitment::PartialMpt => f.write_str("mpt-partial"),
             Commitment::Layered => f.write_str("layered"),
             Commitment::Binary(hasher) => write!(f, "binary-{}", hasher.name()),
         }

@@ -17,7 +17,7 @@ use crate::{
 use alloc::{vec, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, STORAGE_ROOT_KEY};
 use hashbrown::HashMap;
 
 /// Number of nodes that are collected before they are hashed. Enough to fill the lanes on all but
@@ -136,11 +136,16 @@ impl HashJob<'_> {
                 continue;
             }
             batch.clear();
+            let is_partial = self.commitment == Commitment::PartialMpt;
             for (at, &(number, link)) in nodes.iter().enumerate() {
                 if self.elsewhere {
                     prefetch_ahead(self.tries, &nodes[at..]);
                 }
                 let trie = &self.tries[number as usize];
+                if is_partial && let Some(root) = trie.given_storage_root(link) {
+                    refs.push(NodeRef::hash(root));
+                    continue;
+                }
                 refs.push(push_node(batch, |out| trie.encode_node(link, out)));
             }
             set_hashes(&mut refs[first..], batch);
@@ -220,7 +225,7 @@ impl LeafHasher {
     /// Adds the leaf, at depth `depth` in nibbles, of the entry with key `key`.
     pub fn entry(&mut self, depth: usize, key: &B256, value: &EntryValue) {
         match self.commitment {
-            Commitment::Mpt | Commitment::Layered => {
+            Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => {
                 self.leaf(depth, key, &rlp::entry_value(value));
             }
             Commitment::Binary(hasher) => {
@@ -239,6 +244,11 @@ impl LeafHasher {
 
     /// Adds the leaf, at depth `depth` (64 to 128 nibbles), of the slot whose hash is `slot`.
     pub fn slot(&mut self, depth: usize, slot: &B256, value: U256) {
+        let is_alone = depth == ACCOUNT_NIBBLES;
+        if is_alone && self.commitment == Commitment::PartialMpt && *slot == STORAGE_ROOT_KEY {
+            self.refs.push(NodeRef::hash(value.into()));
+            return;
+        }
         let value = rlp::slot_value(&value.to_be_bytes());
         self.leaf(depth - ACCOUNT_NIBBLES, slot, value.as_bytes());
     }
@@ -463,6 +473,17 @@ impl PartialTrie {
         if let NodeId::Account(index) = self.root.id() {
             self.hash_nodes([self.arena.accounts[index].storage], &mut batch);
         }
+    }
+
+    /// Returns the storage root that the leaf at `link` stands for under [`Commitment::PartialMpt`], or `None` for any
+    /// other node.
+    fn given_storage_root(&self, link: Link) -> Option<B256> {
+        let NodeId::Storage(index) = link.id() else {
+            return None;
+        };
+        let node = &self.arena.slots[index];
+        let is_alone = node.depth == 0;
+        (is_alone && node.key == STORAGE_ROOT_KEY.0).then(|| node.value.into())
     }
 
     /// Appends the RLP of an expanded node.

@@ -30,7 +30,7 @@ impl ValueCommitment {
         match commitment {
             Commitment::Binary(hasher) => Self::Hash(hasher.hash(value)),
             _ if value.len() <= NODE_VALUE_BYTES_MAX => Self::Value(Bytes::copy_from_slice(value)),
-            Commitment::Mpt | Commitment::Layered => Self::Hashed {
+            Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => Self::Hashed {
                 len: value.len() as u32,
                 hash: commitment.value_hash(value),
             },
@@ -43,7 +43,7 @@ impl ValueCommitment {
             EntryValue::Inline(bytes) => Self::of(commitment, bytes),
             EntryValue::Stored(stored) => match commitment {
                 Commitment::Binary(_) => Self::Hash(stored.hash),
-                Commitment::Mpt | Commitment::Layered => Self::Hashed {
+                Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => Self::Hashed {
                     len: stored.len,
                     hash: stored.hash,
                 },

@@ -337,7 +337,7 @@ fn writes_out_of_order_or_of_another_commitment_are_refused() {
         assert!(verify(&[write(1), write(0)]).is_err());
         assert!(verify(&[write(0), write(0)]).is_err());
         let foreign = match commitment {
-            Commitment::Mpt | Commitment::Layered => vec![
+            Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => vec![
                 ValueCommitment::Hash(B256::ZERO),
                 ValueCommitment::Value(vec![1; 33].into()),
                 ValueCommitment::Hashed {
@@ -496,7 +496,7 @@ fn check_with_nomt(
     root_after: B256,
 ) {
     match world.commitment {
-        Commitment::Mpt | Commitment::Layered => {}
+        Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => {}
         Commitment::Binary(hasher) if hasher.name() == "blake3" => {
             nomt::<Blake3Hasher>(world, reads, writes, proof, root_after);
         }

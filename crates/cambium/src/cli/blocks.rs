@@ -8,7 +8,11 @@ use super::{
     preimages::Names,
     rpc::Placed,
 };
-use cambium::{Changes, db::AccountUpdate, node::FoundReceipt};
+use cambium::{
+    B256, Changes,
+    db::{AccountDiff, AccountUpdate, STORAGE_ROOT_KEY, storage_root_of},
+    node::FoundReceipt,
+};
 use serde_json::{Map, Value, json};
 
 pub(crate) fn block(args: &BlockArgs, out: &Output) -> Result<Report, Failure> {
@@ -117,7 +121,11 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
     }
     bar.finish_and_clear();
     let mut names = Names::of(&node, out);
-    let (accounts, slots) = changes.counts();
+    let (accounts, all_slots) = changes.counts();
+    let is_partial = node.db().kept_storage().is_some();
+    let root_in = |change| storage_root(change).filter(|_| is_partial);
+    let roots = changes.accounts().iter().filter_map(root_in);
+    let slots = all_slots - roots.count();
     let mut table = Table::default()
         .row("from", from)
         .row("to", to)
@@ -139,7 +147,9 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
             // A database of accounts has none.
             AccountUpdate::Entry(_) => continue,
         };
+        let root = root_in(change);
         let slots = match (change.wipe, change.slots.len()) {
+            _ if let Some(root) = root => format!("; storage root {root}, its slots are not kept"),
             (true, 0) => "; all slots removed".to_owned(),
             (true, len) => format!("; all slots removed, {} set", count(len as u64)),
             (false, 0) => String::new(),
@@ -148,9 +158,10 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
         let address = names.address_of(&change.path);
         let name = address.map_or_else(|| change.path.to_string(), |address| address.to_string());
         table = table.row(name, format!("{text}{slots}"));
-        let values = change.slots.iter();
+        let changed: &[_] = if root.is_some() { &[] } else { &change.slots };
+        let values = changed.iter();
         let values = values.map(|(slot, value)| (slot.to_string(), json!(value)));
-        let keys = change.slots.iter();
+        let keys = changed.iter();
         let keys = keys.filter_map(|(slot, _)| Some((slot.to_string(), names.slot_of(slot)?)));
         listed.push(json!({
             "path": change.path,
@@ -160,6 +171,9 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
             "wipe": change.wipe,
             "slots": values.collect::<Map<_, _>>(),
         }));
+        if let (Some(root), Some(last)) = (root, listed.last_mut()) {
+            last["storageRoot"] = json!(root);
+        }
     }
     let json = json!({
         "from_number": quantity(from.number),
@@ -171,4 +185,12 @@ pub(crate) fn diff(args: &DiffArgs, out: &Output) -> Result<Report, Failure> {
         "accounts": listed,
     });
     Ok(Report::new(table.to_string(), json))
+}
+
+/// The new storage root, in changes of a partial database that does not keep the account's slots.
+fn storage_root(change: &AccountDiff) -> Option<B256> {
+    match &change.slots[..] {
+        [(STORAGE_ROOT_KEY, value)] => Some(storage_root_of(*value)),
+        _ => None,
+    }
 }

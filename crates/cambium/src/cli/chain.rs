@@ -11,14 +11,14 @@ use super::{
     files::{self, Unfinished},
     node, open,
     output::{Output, Report, Table, bytes, count, quantity},
-    preimages,
+    preimages, storage_of,
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
     B256, BlockId, BlockRef, Chain, ChainError, Db, InitOptions, KECCAK256_EMPTY, Node, StateError,
     U256,
     chain::{AccessListWriter, InitProgress},
-    db::LoadProgress,
+    db::{KeptStorage, LoadProgress},
     keccak256,
 };
 use indicatif::ProgressBar;
@@ -34,7 +34,13 @@ pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     let genesis = args.genesis().ok_or_else(|| Failure::BadEntry {
         why: "a genesis file is needed: `cambium init FILE --datadir DIR`".to_owned(),
     })?;
-    let (chain, there) = open_or_init(genesis, &db, blocks, args.preimages, out)?;
+    let list = args.storage_of.as_deref();
+    let first = FirstState {
+        merge_interval: blocks,
+        preimages: args.preimages,
+        storage_of: list.map(storage_of::read).transpose()?,
+    };
+    let (chain, there) = open_or_init(genesis, &db, first, out)?;
     if chain.db().merge_interval() != blocks {
         return Err(other_commitment(chain.db().merge_interval()).into());
     }
@@ -57,17 +63,26 @@ fn other_commitment(merge_interval: Option<u64>) -> StateError {
     StateError::BadOptions(format!("the database exists already, made with {own}"))
 }
 
-/// Creates a database, with intervals of `merge_interval` blocks if it is to have the `layered`
-/// commitment and with preimages if they are wanted, or opens an existing one, which must have the same genesis.
-/// Returns the genesis state root of an existing one.
+/// With what a database is created, besides its genesis.
+#[derive(Clone, Default)]
+pub(crate) struct FirstState {
+    /// Blocks of an interval, if the database is to have the `layered` commitment.
+    pub(crate) merge_interval: Option<u64>,
+    /// Whether preimages are wanted.
+    pub(crate) preimages: bool,
+    /// The contracts whose storage is to be kept, if the database is to be partial.
+    pub(crate) storage_of: Option<KeptStorage>,
+}
+
+/// Creates a database, or opens an existing one, which must have the same genesis. Returns the genesis state root of an
+/// existing one.
 pub(crate) fn open_or_init(
     genesis: &Path,
     args: &WriteArgs,
-    merge_interval: Option<u64>,
-    wants_preimages: bool,
+    first: FirstState,
     out: &Output,
 ) -> Result<(Chain, Option<B256>), Failure> {
-    let make = || make(genesis, args, merge_interval, wants_preimages, out);
+    let make = || make(genesis, args, first.clone(), out);
     if !open::exists(&args.db)? {
         return Ok((make()?, None));
     }
@@ -80,7 +95,8 @@ pub(crate) fn open_or_init(
         }
         Err(failure) => Err(failure),
         Ok(chain) => {
-            preimages::refuse_without(wants_preimages, &chain)?;
+            preimages::refuse_without(first.preimages, &chain)?;
+            storage_of::refuse_other(first.storage_of.as_ref(), chain.db())?;
             let bar = out.bar(1, INIT_BAR);
             let header =
                 chain.check_genesis_from(files::input(genesis)?, &mut init_progress(&bar))?;
@@ -93,10 +109,14 @@ pub(crate) fn open_or_init(
 fn make(
     genesis: &Path,
     args: &WriteArgs,
-    merge_interval: Option<u64>,
-    preimages: bool,
+    first: FirstState,
     out: &Output,
 ) -> Result<Chain, Failure> {
+    let FirstState {
+        merge_interval,
+        preimages,
+        storage_of,
+    } = first;
     open::refuse_other_things(&args.db.datadir)?;
     // Opened first, so that nothing is created if it does not exist.
     let genesis = files::input(genesis)?;
@@ -109,6 +129,7 @@ fn make(
         InitOptions {
             db: merge_interval.map_or(options, |blocks| options.layered(blocks)),
             preimages,
+            storage_of,
         },
         &mut init_progress(&bar),
     );
@@ -150,6 +171,15 @@ pub(crate) fn described(chain: &Chain, state_root: B256, title: &str) -> Report 
         true => table.row("preimages", "kept"),
         false => table,
     };
+    let kept = chain.db().kept_storage();
+    let kept = kept.map(|kept| kept.accounts().len());
+    let table = match kept {
+        None => table,
+        Some(kept) => table.row(
+            "storage kept",
+            format!("of {} contracts", count(kept as u64)),
+        ),
+    };
     Report::new(
         format!("{title}\n{table}"),
         json!({
@@ -160,6 +190,7 @@ pub(crate) fn described(chain: &Chain, state_root: B256, title: &str) -> Report 
             "head_number": quantity(head.number),
             "head_hash": head.hash,
             "preimages": chain.keeps_preimages(),
+            "storage_kept_of": kept,
         }),
     )
 }
@@ -179,6 +210,7 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     let outputs = || {
         iter::once(&args.file)
             .chain(&args.access_lists)
+            .chain(&args.updates)
             .map(PathBuf::as_path)
     };
     files::refuse_two_standard(outputs())?;
@@ -204,6 +236,13 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     let lists = args.access_lists.as_deref();
     let lists = lists.map(|file| unfinished.make(file, || files::lists_to(file)));
     let mut lists = lists.transpose()?;
+    let mut updates = match &args.updates {
+        None => None,
+        Some(file) => {
+            let made = chain.state_updates(from, to)?;
+            Some((made, unfinished.make(file, || files::updates_to(file))?))
+        }
+    };
     let bar = out.bar(
         to - from + 1,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
@@ -212,6 +251,12 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
         writer.write_rlp(&chain.block_rlp(number)?)?;
         if let Some(lists) = &mut lists {
             export_access_list(chain, number, lists)?;
+        }
+        if let Some((updates, writer)) = &mut updates {
+            let update = updates.next().transpose()?;
+            let head = chain.db().head();
+            let (id, update) = update.ok_or(ChainError::NoSuchBlock { number, head })?;
+            writer.write(id, &update)?;
         }
         bar.inc(1);
     }
@@ -229,6 +274,12 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
         text += &format!("\nWrote {} access lists to {file}.", count(lists));
         json["access_lists"] = json!(lists);
         json["access_lists_file"] = json!(file);
+    }
+    if let (Some((_, writer)), Some(file)) = (updates, &args.updates) {
+        let (updates, file) = (writer.finish()?, files::output_name(file));
+        text += &format!("\nWrote {} state updates to {file}.", count(updates));
+        json["updates"] = json!(updates);
+        json["updates_file"] = json!(file);
     }
     unfinished.finish();
     if outputs().any(files::is_standard) {
@@ -389,7 +440,8 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
     }
     if let Some(key) = args.slot {
         let slot = keccak256(key.slot);
-        let value = view.slot(&path, &slot)?;
+        let value = view.slot(&path, &slot);
+        let value = value.map_err(|error| error.at_address(args.address))?;
         json["slot"] = json!(key.slot);
         json["value"] = json!(value);
         table = table

@@ -96,7 +96,7 @@ fn import_chain(
     let summary = import::import_files(
         &chain,
         slice::from_ref(&made.chain),
-        None,
+        import::Beside::Nothing,
         &Stop::default(),
         out,
     )?;

@@ -7,7 +7,7 @@ use super::{
     files::{self, Unfinished},
     node, open,
     output::{KEYS, KEYS_BAR, Output, Report, Table, count, quantity, step},
-    preimages,
+    preimages, storage_of,
 };
 use cambium::{
     Chain, ChainError, InitOptions,
@@ -119,9 +119,11 @@ pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
     open::refuse_other_things(&args.db.datadir)?;
     let from = files::input(&args.file)?;
     let db = preimages::beside(args.preimages, args.db.clone().into());
+    let list = args.storage_of.as_deref();
     let options = InitOptions {
         db: open::options_to_write(&db),
         preimages: args.preimages,
+        storage_of: list.map(storage_of::read).transpose()?,
     };
     let disk = open::disk(&args.db.datadir);
     let bar = out.bar(1, INIT_BAR);

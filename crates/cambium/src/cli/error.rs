@@ -362,6 +362,9 @@ const FILE_OF_BLOCKS: &str = "name a file of blocks: RLP as `cambium export` and
 const FILE_OF_LISTS: &str =
     "name a file of access lists, as `cambium export --access-lists FILE` writes it";
 
+const FILE_OF_UPDATES: &str =
+    "name a file of state updates, as `cambium export --updates FILE` writes it";
+
 fn import_advice(error: &ChainError) -> Option<&'static str> {
     match error {
         ChainError::Block { fault, .. } if matches!(**fault, BlockFault::UnknownParent(_)) => Some(
@@ -376,6 +379,16 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
         {
             Some(FILE_OF_BLOCKS)
         }
+        ChainError::FalseUpdate { .. } => Some(
+            "get the updates from another source; the import continues after the database's head",
+        ),
+        ChainError::File(FileError::Malformed { place, .. }) if place.item == "state update" => {
+            Some(FILE_OF_UPDATES)
+        }
+        ChainError::File(FileError::OtherContent {
+            expected: "state updates",
+            ..
+        }) => Some(FILE_OF_UPDATES),
         ChainError::File(FileError::OtherContent { expected, .. }) if *expected != "blocks" => {
             Some(FILE_OF_LISTS)
         }
@@ -422,6 +435,8 @@ fn chain_exit(error: &ChainError) -> Exit {
         | ChainError::OtherGenesis { .. }
         | ChainError::NoRules
         | ChainError::NotExecuted(_)
+        | ChainError::FalseUpdate { .. }
+        | ChainError::NoUpdate(_)
         | ChainError::NoPreimage { .. }
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
     }

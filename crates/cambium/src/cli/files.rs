@@ -11,7 +11,7 @@ use cambium::{
     B256, BlockSource, Bytes,
     chain::{
         AccessListReader, AccessListWriter, ChainWriter, FileError, FilePosition, InputFile,
-        RawBlock, WithAccessLists,
+        RawBlock, UpdateReader, UpdateWriter, WithAccessLists, WithUpdates,
     },
 };
 use serde_json::value::RawValue;
@@ -214,6 +214,28 @@ pub(crate) fn with_lists<I: Iterator<Item = Result<RawBlock, FileError>>>(
     })
 }
 
+/// Opens a file of state updates, which must not be empty.
+pub(crate) fn updates_of(file: &Path) -> Result<UpdateReader, FileError> {
+    let updates = UpdateReader::of_file(input(file)?)?;
+    refuse_other_content(file, updates.first_bytes(), "state updates")?;
+    Ok(updates)
+}
+
+/// Blocks with their state updates, if those are what the file of updates begins with.
+pub(crate) fn with_updates<I: Iterator<Item = Result<RawBlock, FileError>>>(
+    blocks: I,
+    updates: UpdateReader,
+) -> Result<WithUpdates<I>, FileError> {
+    WithUpdates::new(blocks, updates).map_err(|error| match error {
+        FileError::Malformed { place, .. } => FileError::OtherContent {
+            file: place.file,
+            what: "it begins with something else".to_owned(),
+            expected: "state updates",
+        },
+        error => error,
+    })
+}
+
 /// Refuses an empty file, and one that begins as neither RLP of a list does, nor gzip or era1.
 fn refuse_other_content(
     file: &Path,
@@ -374,6 +396,14 @@ pub(crate) fn lists_to(file: &Path) -> Result<AccessListWriter, FileError> {
             standard_output()?,
         )),
         false => AccessListWriter::create(file),
+    }
+}
+
+/// Creates a file of state updates.
+pub(crate) fn updates_to(file: &Path) -> Result<UpdateWriter, FileError> {
+    match is_standard(file) {
+        true => Ok(UpdateWriter::to_file(STANDARD_OUTPUT, standard_output()?)),
+        false => UpdateWriter::create(file),
     }
 }
 

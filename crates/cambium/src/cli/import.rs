@@ -10,6 +10,7 @@ use super::{
     output::{Output, Report, Table, count, quantity, rate, seconds},
     preimages,
     signals::Stop,
+    storage_of,
 };
 use cambium::{
     BlockId, BlockSource, Chain, ChainError, Db, StateError,
@@ -35,7 +36,13 @@ const BAR: &str = "{percent:>3}% {wide_bar} {msg}  ETA {eta}";
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
-    let given = [&args.genesis, &args.access_lists].into_iter().flatten();
+    let given = [
+        &args.genesis,
+        &args.access_lists,
+        &args.updates,
+        &args.storage_of,
+    ];
+    let given = given.into_iter().flatten();
     files::refuse_two_standard(args.files.iter().chain(given).map(PathBuf::as_path))?;
     let mut executor = BlockExecutor::new(args.executor.into());
     if let Some(threads) = args.threads {
@@ -50,9 +57,9 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let history_follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
     let head = chain.db().head();
     let stop = Stop::on_signals();
-    let lists = args.access_lists.as_deref();
+    let beside = Beside::of(args);
     let files = in_directories(&args.files, out)?;
-    let imported = import_files(&chain, &files, lists, &stop, out);
+    let imported = import_files(&chain, &files, beside, &stop, out);
     // The blocks before a failure are committed, and belong to the history as well.
     let history_error = history_follower.finish("history", HistoryFollower::finish, out);
     let index_error = index_follower.finish("index", IndexFollower::finish, out);
@@ -184,7 +191,13 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     let Some(genesis) = &args.genesis else {
         return open::chain_to_write(&db, out);
     };
-    chain::open_or_init(genesis, &db, None, args.preimages, out).map(|(chain, _)| chain)
+    let list = args.storage_of.as_deref();
+    let first = chain::FirstState {
+        preimages: args.preimages,
+        storage_of: list.map(storage_of::read).transpose()?,
+        ..chain::FirstState::default()
+    };
+    chain::open_or_init(genesis, &db, first, out).map(|(chain, _)| chain)
 }
 
 /// Endings of the names of files of blocks, in a directory.
@@ -230,13 +243,30 @@ fn in_directories(given: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>, Failu
     Ok(found)
 }
 
-/// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access
-/// lists. After an error all valid blocks before are committed, and the failure says so. If `stop` is
+/// What comes with the blocks in a file of its own.
+#[derive(Clone, Copy)]
+pub(crate) enum Beside<'a> {
+    Nothing,
+    AccessLists(&'a Path),
+    Updates(&'a Path),
+}
+
+impl<'a> Beside<'a> {
+    fn of(args: &'a ImportArgs) -> Self {
+        match (&args.access_lists, &args.updates) {
+            (Some(lists), _) => Self::AccessLists(lists),
+            (None, Some(updates)) => Self::Updates(updates),
+            (None, None) => Self::Nothing,
+        }
+    }
+}
+
+/// Imports files in order, with a progress bar. After an error all valid blocks before are committed, and the failure says so. If `stop` is
 /// asked for, no further block is read: those that are under way are committed.
 pub(crate) fn import_files(
     chain: &Chain,
     files: &[PathBuf],
-    access_lists: Option<&Path>,
+    beside: Beside<'_>,
     stop: &Stop,
     out: &Output,
 ) -> Result<ImportSummary, Failure> {
@@ -245,11 +275,15 @@ pub(crate) fn import_files(
     let mut meter = Meter::new(bar, out.is_quiet(), blocks.bytes_read.clone());
     let mut progress = |progress: &ImportProgress| meter.update(progress);
     let before = chain.db().head();
-    let summary = match access_lists {
-        None => chain.import(blocks, &mut progress),
-        Some(lists) => {
+    let summary = match beside {
+        Beside::Nothing => chain.import(blocks, &mut progress),
+        Beside::AccessLists(lists) => {
             let lists = files::lists_of(lists)?;
             chain.import(files::with_lists(blocks, lists)?, &mut progress)
+        }
+        Beside::Updates(updates) => {
+            let updates = files::updates_of(updates)?;
+            chain.import(files::with_updates(blocks, updates)?, &mut progress)
         }
     };
     meter.bar.finish_and_clear();
@@ -260,6 +294,8 @@ pub(crate) fn import_files(
         }
         // Other errors concern the database itself, so nothing is said about its blocks.
         error @ (ChainError::Block { .. }
+        | ChainError::FalseUpdate { .. }
+        | ChainError::NoUpdate(_)
         | ChainError::File(_)
         | ChainError::State(StateError::NotOnFinalized { .. })) => Failure::Import {
             error: Box::new(error),
@@ -418,7 +454,7 @@ pub(crate) fn text(summary: &ImportSummary, chain: &Chain) -> String {
         let applied = count(done.applied);
         table = table.row(
             "applied",
-            format!("{applied} blocks by access list, not executed"),
+            format!("{applied} blocks by access list or state update, not executed"),
         );
     }
     let (parallel, again) = (done.parallel.parallel, done.parallel.again);

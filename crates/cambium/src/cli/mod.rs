@@ -23,6 +23,7 @@ mod followed;
 mod history;
 mod preimages;
 mod index;
+mod storage_of;
 mod chain;
 mod bal;
 mod blocks;

@@ -241,7 +241,7 @@ impl<I: Iterator<Item = Result<RawBlock, FileError>>> Iterator for WithAccessLis
 }
 
 /// Hash of the header in a block's RLP.
-fn header_hash(mut rlp: &[u8]) -> Option<B256> {
+pub(super) fn header_hash(mut rlp: &[u8]) -> Option<B256> {
     let block = Header::decode_bytes(&mut rlp, true).ok()?;
     let mut rest = block;
     Header::decode_bytes(&mut rest, true).ok()?;

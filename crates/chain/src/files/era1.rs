@@ -340,6 +340,7 @@ impl Era1Reader {
             receipts: Some(receipts.into()),
             total_difficulty: Some(total),
             access_list: None,
+            update: None,
             place,
         })
     }

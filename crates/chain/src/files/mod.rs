@@ -1,4 +1,4 @@
-//! Files of blocks and of access lists.
+//! Files of blocks, of access lists and of state updates.
 //!
 //! A file is untrusted: it may be cut short, corrupt, or claim sizes meant to exhaust memory. Every
 //! reader streams, checks each claimed length against a limit and against the bytes available
@@ -18,6 +18,7 @@ mod raw;
 mod rlp;
 mod era1;
 mod access_lists;
+mod updates;
 mod source;
 
 pub use access_lists::{AccessListReader, AccessListWriter, WithAccessLists};
@@ -29,3 +30,4 @@ pub use raw::{BLOCK_BYTES_MAX, RawBlock};
 pub(crate) use raw::{decode_block, decode_header};
 pub use rlp::{ChainReader, ChainWriter};
 pub use source::{BlockSource, FileKind};
+pub use updates::{StateUpdate, UpdateReader, UpdateWriter, WithUpdates};

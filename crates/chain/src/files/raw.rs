@@ -23,6 +23,8 @@ pub struct RawBlock {
     pub total_difficulty: Option<U256>,
     /// RLP of the access list, if it came with the block.
     pub access_list: Option<Bytes>,
+    /// Its state update as [`StateUpdate::encode`](super::StateUpdate::encode) encodes it, if it came with the block.
+    pub update: Option<Bytes>,
     /// Location in the file.
     pub place: FilePosition,
 }

@@ -210,6 +210,7 @@ impl ChainReader {
             receipts: None,
             total_difficulty: None,
             access_list: None,
+            update: None,
             place,
         }))
     }

@@ -1,7 +1,7 @@
 //! The engine's errors, classified by consequence: a caller's mistake leaves the engine unchanged;
 //! damage on disk names the file; after a failed write the engine refuses further work.
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256, keccak256};
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Path};
 use cambium_store::StoreError;
 use cambium_trie::{TrieError, UpdateError};
@@ -45,6 +45,42 @@ pub enum StateError {
         /// Length of the value in bytes.
         len: usize,
     },
+    /// Slots, or a proof of slots, of a contract whose storage a partial database does not keep.
+    #[error(
+        "the storage of the contract {} is not kept: this database is partial, and keeps the slots of listed contracts \
+         alone, and of others the storage root", contract(.account, .address.as_ref())
+    )]
+    StorageNotKept {
+        /// keccak(address).
+        account: B256,
+        /// The address, if it is known.
+        address: Option<Address>,
+    },
+    /// Changes of a contract whose storage is not kept, with a storage root that is missing or can't be right.
+    #[error("the account with address hash {account}: {what}")]
+    StorageRoot {
+        /// keccak(address).
+        account: B256,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A storage root that was given with changes is not the one that the slots lead to.
+    #[error(
+        "the storage root of the account with address hash {account}: got {got}, given was {given}"
+    )]
+    WrongStorageRoot {
+        /// keccak(address).
+        account: B256,
+        /// The computed root.
+        got: B256,
+        /// The root that was given.
+        given: B256,
+    },
+    /// Work that needs the storage of all contracts, in a partial database. Contains what needs it.
+    #[error(
+        "{0} needs the storage of all contracts, and this database is partial: it keeps that of listed contracts alone"
+    )]
+    NotOnPartial(&'static str),
     /// Options outside their limits.
     #[error("invalid options: {0}")]
     BadOptions(String),
@@ -296,6 +332,18 @@ impl StateError {
         }
     }
 
+    /// Names the contract at `address`, of which a read or proof was asked for, if its storage is not kept.
+    #[must_use]
+    pub fn at_address(self, address: Address) -> Self {
+        match self {
+            Self::StorageNotKept { account, .. } if account == keccak256(address) => {
+                let address = Some(address);
+                Self::StorageNotKept { account, address }
+            }
+            other => other,
+        }
+    }
+
     /// Whether the error may be transient: trying the same disk operation again may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -324,6 +372,14 @@ impl StateError {
             Self::Trie(_) | Self::MissingCode(_) => true,
             _ => false,
         }
+    }
+}
+
+/// Names a contract by its address if that is known, and by its hash.
+fn contract(account: &B256, address: Option<&Address>) -> String {
+    match address {
+        Some(address) => format!("{address} (address hash {account})"),
+        None => format!("with address hash {account}"),
     }
 }
 

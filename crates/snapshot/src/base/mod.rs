@@ -10,3 +10,4 @@ pub(crate) mod budget;
 pub(crate) mod layout;
 pub(crate) mod hashing;
 pub(crate) mod key;
+pub(crate) mod kept_storage;

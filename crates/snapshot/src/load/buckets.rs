@@ -4,10 +4,11 @@
 use super::{
     build::ShardBuilder,
     leaf_bucket::{LeafBucket, SpillFile},
+    partial::PartialSink,
     sort,
 };
 use crate::{
-    base::{counters::Counters, error::StateError},
+    base::{counters::Counters, error::StateError, kept_storage::KeptStorage},
     index::IndexWriter,
     pages::Pages,
 };
@@ -76,6 +77,8 @@ pub struct LeafBuckets {
     spill: SpillFile,
     shares: MemoryShares,
     commitment: Commitment,
+    /// The contracts whose slots are kept, if the database is partial.
+    kept: Option<KeptStorage>,
     /// Number of accounts added.
     pub accounts: u64,
 }
@@ -91,7 +94,19 @@ impl LeafBuckets {
             spill: SpillFile::new(disk),
             shares,
             commitment,
+            kept: None,
             accounts: 0,
+        }
+    }
+
+    /// Keeps the slots of these contracts alone, and of others the storage roots, which are computed from their slots.
+    #[must_use]
+    pub fn keeping(self, kept: KeptStorage) -> Self {
+        let (commitment, kept) = (Commitment::PartialMpt, Some(kept));
+        Self {
+            commitment,
+            kept,
+            ..self
         }
     }
 
@@ -166,6 +181,7 @@ impl LeafBuckets {
         }
         let of = self.buckets.iter().map(|bucket| bucket.leaves).sum();
         let (spill, shares, commitment) = (&self.spill, &self.shares, self.commitment);
+        let kept = self.kept.as_ref();
         let todo: VecDeque<_> = self.buckets.into_iter().enumerate().collect();
         let todo = Mutex::new(todo);
         let failed = AtomicBool::new(false);
@@ -176,16 +192,26 @@ impl LeafBuckets {
                 let Some((shard, bucket)) = todo.lock().pop_front() else {
                     break;
                 };
-                let mut progress = |leaves| {
+                let progress = |leaves| {
                     // The receiver is gone only if its thread panicked.
                     let _ = sender.send(leaves);
                 };
                 let pages = to.map(|(pages, _)| pages);
                 let leaves = shares.leaves;
                 let mut builder =
-                    ShardBuilder::new(shard, commitment, pages, counters, leaves, &mut progress)
+                    ShardBuilder::new(shard, commitment, pages, counters, leaves, &progress)
                         .with_codes(codes);
-                let sorted = sort::sort_into(bucket, spill, shares.sort_bytes, &mut builder);
+                let sort_bytes = shares.sort_bytes;
+                let sorted = match kept {
+                    None => sort::sort_into(bucket, spill, sort_bytes, &mut builder),
+                    Some(kept) => {
+                        let storage =
+                            || ShardBuilder::of_storage(shard, counters, leaves, &progress);
+                        let mut sink = PartialSink::new(&mut builder, kept, &storage);
+                        sort::sort_into(bucket, spill, sort_bytes, &mut sink)
+                            .and_then(|()| sink.end())
+                    }
+                };
                 let finished = sorted.and_then(|()| {
                     let (root, merged) = builder.finish()?;
                     if let Some((_, checkpoint)) = to {

@@ -42,7 +42,7 @@ pub(super) struct ShardBuilder<'a> {
     /// Number of leaves at which the trie is merged and collapsed.
     leaves_max: usize,
     /// Called with the number of leaves that were applied to the trie.
-    progress: &'a mut dyn FnMut(usize),
+    progress: &'a dyn Fn(usize),
 }
 
 impl<'a> ShardBuilder<'a> {
@@ -53,7 +53,7 @@ impl<'a> ShardBuilder<'a> {
         pages: Option<&'a Pages>,
         counters: &'a Counters,
         leaves_max: usize,
-        progress: &'a mut dyn FnMut(usize),
+        progress: &'a dyn Fn(usize),
     ) -> Self {
         let empty = PartialTrie::new(shard_prefix(shard)).committed_by(commitment);
         Self {

@@ -5,6 +5,7 @@
 //!  accounts, slots     in any order                                   buckets.rs
 //!    -> 256 buckets    by first byte of the path, spilled when large  leaf_bucket.rs
 //!    -> sorted         bucket by bucket, on all cores                 sort.rs
+//!    -> roots          of storages that a partial database drops      partial.rs
 //!    -> pages, root    shard by shard, some leaves at a time          build.rs
 //! ```
 //!
@@ -14,6 +15,7 @@
 mod leaf_bucket;
 mod sort;
 mod build;
+mod partial;
 mod buckets;
 
 pub use buckets::{LeafBuckets, LoadProgress, RootLoader};

@@ -23,8 +23,9 @@ use crate::{
 use cambium_disk::Disk;
 use cambium_primitives::BlockId;
 use cambium_snapshot::{
-    Budget, CheckpointState, CodeCache, Counters, Index, MemoryInUse, Pages, PartCache, Reclaimer,
-    Snapshot, StateError, ValueCache, code_cache_bytes_max, value_cache_bytes_max,
+    Budget, CheckpointState, CodeCache, Counters, Index, KeptStorage, MemoryInUse, Pages,
+    PartCache, Reclaimer, Snapshot, StateError, ValueCache, code_cache_bytes_max,
+    value_cache_bytes_max,
 };
 use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::Mutex;
@@ -33,6 +34,8 @@ use std::sync::Arc;
 /// The parts of a database, from which it is assembled.
 pub(crate) struct Parts {
     pub(crate) options: Options,
+    /// The contracts whose storage is kept, if the database is partial.
+    pub(crate) kept_storage: Option<KeptStorage>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) access: Access,
     pub(crate) manifest: Manifest,
@@ -103,6 +106,7 @@ impl Parts {
         let is_writer = matches!(self.access, Access::Writer(_));
         let engine = Arc::new(Engine {
             options,
+            kept_storage: self.kept_storage,
             health: Health::default(),
             store: Store {
                 disk: self.disk,

@@ -34,7 +34,8 @@ impl Db {
         let snapshot = self.inner.layers.current.read().base.snapshot.clone();
         let mut report = CheckReport::default();
         let codes = &self.inner.store.codes;
-        check_state(&snapshot, codes, &mut report, progress);
+        let kept = self.inner.kept_storage.as_ref();
+        check_state(&snapshot, codes, kept, &mut report, progress);
         self.check_head(&mut report);
         check_codes(codes, &mut report, progress);
         self.check_values(&mut report);

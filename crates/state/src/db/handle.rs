@@ -10,7 +10,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
-use cambium_snapshot::{PagePin, StateError, pinned_bytes_max};
+use cambium_snapshot::{KeptStorage, PagePin, StateError, pinned_bytes_max};
 use cambium_store::StoreError;
 use std::sync::Arc;
 
@@ -48,6 +48,13 @@ impl Db {
     /// The options with which the database was opened.
     pub fn options(&self) -> &Options {
         &self.inner.options
+    }
+
+    /// The contracts whose storage is kept, if the database is partial. The changes of its blocks have, of other contracts, the
+    /// new storage roots alone: as one slot with the key [`STORAGE_ROOT_KEY`](cambium_primitives::STORAGE_ROOT_KEY), whose
+    /// value is zero for the root of an empty trie ([`storage_root_of`](crate::storage_root_of)).
+    pub fn kept_storage(&self) -> Option<&KeptStorage> {
+        self.inner.kept_storage.as_ref()
     }
 
     /// Number of blocks of an interval, if the chain has the `layered` commitment: see

@@ -125,6 +125,7 @@ impl Db {
         pool::start();
         let manifest = Manifest::open(&*disk)?;
         let options = form::of(&manifest, options)?;
+        let kept_storage = form::kept_storage(&manifest, &options)?;
         let genesis = genesis_of(&manifest)?;
         let blocks = options.merge_interval_blocks;
         let intervals = blocks.and_then(|blocks| Intervals::new(genesis.number, blocks));
@@ -194,6 +195,7 @@ impl Db {
         let blocks = Blocks::new(block_index, genesis.number, kept, base, log_state.recent)?;
         let inner = Parts {
             options,
+            kept_storage,
             disk,
             access,
             manifest,

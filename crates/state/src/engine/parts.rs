@@ -33,7 +33,8 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_snapshot::{Budget, MemoryInUse, StateError};
+use cambium_snapshot::{Budget, KeptStorage, MemoryInUse, StateError};
+use cambium_trie::ProofTargets;
 use parking_lot::Mutex;
 use std::{
     ops::RangeInclusive,
@@ -43,6 +44,9 @@ use std::{
 /// The parts of an open database.
 pub(crate) struct Engine {
     pub(crate) options: Options,
+    /// The contracts whose storage is kept, if the database is partial. Layers, log, pages and merges need no rule for it: see
+    /// [`KeptStorage`].
+    pub(crate) kept_storage: Option<KeptStorage>,
     pub(crate) health: Health,
     pub(crate) store: Store,
     pub(crate) layers: Layers,
@@ -60,6 +64,42 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Fails unless the storage of an account is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::StorageNotKept`].
+    pub(crate) fn check_storage_kept(&self, account: &B256) -> Result<(), StateError> {
+        match &self.kept_storage {
+            None => Ok(()),
+            Some(kept) => kept.check(account),
+        }
+    }
+
+    /// Fails unless the storage of each account that has slots among `targets` is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::StorageNotKept`].
+    pub(crate) fn check_targets(&self, targets: &ProofTargets) -> Result<(), StateError> {
+        let Some(kept) = &self.kept_storage else {
+            return Ok(());
+        };
+        let mut with_slots = targets
+            .accounts()
+            .iter()
+            .filter(|(_, slots)| !slots.is_empty());
+        with_slots.try_for_each(|(account, _)| kept.check(account))
+    }
+
+    /// Fails with [`StateError::NotOnPartial`] if the database is partial.
+    pub(crate) const fn refuse_partial(&self, what: &'static str) -> Result<(), StateError> {
+        match self.kept_storage {
+            None => Ok(()),
+            Some(_) => Err(StateError::NotOnPartial(what)),
+        }
+    }
+
     /// Number and hash of a block by its hash, if the block is in memory: sealed, or recent.
     pub(crate) fn find(&self, hash: &B256) -> Option<BlockId> {
         if let Some(layer) = self.layers.current.read().tree.by_hash(hash) {

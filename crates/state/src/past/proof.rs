@@ -14,8 +14,8 @@ use alloy_primitives::{Address, B256, keccak256};
 use cambium_primitives::{Changes, Path};
 use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, update_error};
 use cambium_trie::{
-    AccountProof, ExtractedRange, LeafRange, NoResolve, PartialTrie, ProofTargets, RangeProof,
-    StorageKey, TrieError, UpdateError,
+    AccountProof, ExtractedRange, LeafRange, Link, Lookup, NoResolve, PartialTrie, ProofTargets,
+    RangeProof, StorageKey, TrieError, UpdateError,
 };
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -33,10 +33,12 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`StateError::Store`] if the disk fails, and an error that names the file if a page or a part of
-    /// the index is damaged.
+    /// [`StateError::Store`] if the disk fails, an error that names the file if a page or a part of
+    /// the index is damaged, and [`StateError::StorageNotKept`] for slots of a contract whose storage a partial database does
+    /// not keep. Accounts can be proved in any database.
     pub fn extract(&self, keys: &ProofTargets) -> Result<PartialTrie, StateError> {
         self.inner.refuse_layered("a proof of nodes")?;
+        self.inner.check_targets(keys)?;
         self.extract_state(keys)
     }
 
@@ -52,6 +54,27 @@ impl View {
         })
     }
 
+    /// Reads the root of the storage trie of the account at keccak(address), in partial databases of any account; `None` if
+    /// the account doesn't exist. [`View::prove_account`] proves it.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`].
+    pub fn storage_root(&self, account: &B256) -> Result<Option<B256>, StateError> {
+        let part = self.extract(&ProofTargets::new(vec![(*account, Vec::new())]))?;
+        let path = Path::account(account);
+        if part.lookup(&path) == Lookup::Absent {
+            return Ok(None);
+        }
+        let storage = part.find(&path).unwrap_or(Link::EMPTY);
+        let root = part.storage_root_at(storage);
+        let broken = StateError::Broken {
+            path,
+            what: "the root of a storage",
+        };
+        root.map(Some).ok_or(broken)
+    }
+
     /// Extracts the leaves of a range in the order of their paths, `limit` of them at most, and the nodes
     /// that prove that there are no others.
     ///
@@ -64,6 +87,9 @@ impl View {
         limit: NonZeroUsize,
     ) -> Result<ExtractedRange, StateError> {
         self.inner.refuse_layered("a proof of a range")?;
+        if let Some(account) = &range.account {
+            self.inner.check_storage_kept(account)?;
+        }
         self.extract_state_range(range, limit)
     }
 
@@ -96,7 +122,8 @@ impl View {
         let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
         let targets = ProofTargets::new(vec![(keccak256(address), paths)]);
         // The extracted trie has all nodes of the proof, so there is nothing to resolve.
-        self.extract(&targets)?
+        self.extract(&targets)
+            .map_err(|error| error.at_address(address))?
             .prove_account(address, slots, &mut NoResolve)
             .map_err(|error| {
                 StateError::Trie(match error {
@@ -153,7 +180,8 @@ impl View {
         limit: NonZeroUsize,
     ) -> Result<RangeProof, StateError> {
         let range = LeafRange::slots(keccak256(address), from, B256::repeat_byte(u8::MAX));
-        let extracted = self.extract_range(&range, limit)?;
+        let extracted = self.extract_range(&range, limit);
+        let extracted = extracted.map_err(|error| error.at_address(address))?;
         Ok(RangeProof::new(Some(address), &extracted))
     }
 
@@ -168,8 +196,10 @@ impl View {
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
         self.inner.refuse_layered("a witness of nodes")?;
+        let changed = ProofTargets::of_changes(changes.accounts());
+        self.inner.check_targets(keys)?;
+        self.inner.check_targets(&changed)?;
         self.inner.with_tries(self, |tries, base| {
-            let changed = ProofTargets::of_changes(changes.accounts());
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
             base.snapshot.prefetch_pages(leaves, ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();

@@ -35,6 +35,7 @@ impl StateTrie {
     /// As [`View::account`].
     pub fn of(view: &View) -> Result<Self, StateError> {
         view.inner.refuse_layered("a trie of nodes")?;
+        view.inner.refuse_partial("a trie of nodes")?;
         let mut apart: Option<Delta> = None;
         view.inner.prove_apart(view, &mut apart, |_, _| Ok(()))?;
         let mut delta = apart.ok_or(StateError::Broken {

@@ -137,6 +137,7 @@ impl Repair<'_> {
     fn run(&mut self) -> Result<(), StateError> {
         let manifest = self.manifest()?;
         self.options = form::of(&manifest, self.options)?;
+        form::kept_storage(&manifest, &self.options)?;
         let genesis = genesis_of(&manifest)?;
         let LogFindings {
             damage: damaged,

@@ -10,9 +10,9 @@ use crate::{
     tries::{base::Base, shards::TrieShards, slots::PagesAre},
 };
 use alloy_primitives::B256;
-use cambium_primitives::Changes;
-use cambium_snapshot::{Counters, Key, StateError};
-use cambium_trie::{EntryProof, PartialTrie, ProofTargets, TrieError};
+use cambium_primitives::{Changes, Path};
+use cambium_snapshot::{Counters, Key, StateError, shard_of};
+use cambium_trie::{EntryProof, Link, PartialTrie, ProofTargets, TrieError};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     ops::{Deref, DerefMut},
@@ -261,6 +261,37 @@ impl Delta {
         let root = self.apply(changes, PagesAre::InMemory)?;
         self.uncommitted = Some(Uncommitted { owner, reverts });
         Ok(root)
+    }
+
+    /// Compares given storage roots of accounts in `changes`, which the tries have, with the computed ones.
+    pub(crate) fn check_storage_roots(
+        &mut self,
+        changes: &Changes,
+        given: &[(B256, B256)],
+    ) -> Result<(), StateError> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        let tries = self.tries()?;
+        for (account, given) in given {
+            // What the changes do not touch may be blinded in the tries.
+            if changes.account(account).is_none() {
+                continue;
+            }
+            let path = Path::account(account);
+            let trie = tries.shard(shard_of(&path));
+            let storage = trie.find(&path).unwrap_or(Link::EMPTY);
+            let got = trie.storage_root_at(storage).unwrap_or_default();
+            if got != *given {
+                let (account, given) = (*account, *given);
+                return Err(StateError::WrongStorageRoot {
+                    account,
+                    got,
+                    given,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Whether the tries have uncommitted changes of `owner`.

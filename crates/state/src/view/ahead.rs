@@ -53,7 +53,7 @@ impl ReadAhead {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::slot`].
     pub fn slot(
         &mut self,
         view: &View,
@@ -61,6 +61,7 @@ impl ReadAhead {
         slot: &(B256, B256),
         ticket: u64,
     ) -> Result<Poll<U256>, StateError> {
+        view.inner.check_storage_kept(&slot.0)?;
         self.value(view, pin, slot, ticket)
     }
 

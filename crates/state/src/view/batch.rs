@@ -38,9 +38,21 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::accounts`].
+    /// As [`View::accounts`], and [`StateError::StorageNotKept`] for a contract whose storage a partial database does not keep.
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
+        self.check_slots(slots)?;
         self.read_all(slots, ValueCacheUse::ReadAndFill)
+    }
+
+    /// Fails unless the storage of the account of each of these slots is kept.
+    pub(crate) fn check_slots(&self, slots: &[(B256, B256)]) -> Result<(), StateError> {
+        match &self.inner.kept_storage {
+            None => Ok(()),
+            Some(kept) => {
+                let mut accounts = slots.iter().map(|(account, _)| account);
+                accounts.try_for_each(|account| kept.check(account))
+            }
+        }
     }
 
     /// Reads the values of many entries as their leaves have them, with all device reads in flight at

@@ -35,9 +35,10 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::slot`].
     pub fn slot_at(&self, address: Address, slot: U256) -> Result<U256, StateError> {
         self.slot(&path_of(&address), &slot_of(&slot))
+            .map_err(|error| error.at_address(address))
     }
 
     /// Reads many accounts with all device reads in flight at once, in the order of `addresses`. A page that has
@@ -62,6 +63,9 @@ impl View {
         let paths: Vec<_> = paths
             .map(|(address, slot)| (path_of(address), slot_of(slot)))
             .collect();
-        self.storage(&paths)
+        self.storage(&paths).map_err(|error| {
+            let addresses = slots.iter().map(|(address, _)| *address);
+            addresses.fold(error, StateError::at_address)
+        })
     }
 }

@@ -59,8 +59,20 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::slot`].
     pub fn each_slot_from(
+        &self,
+        account: &B256,
+        from: &B256,
+        visit: impl FnMut(B256, U256) -> ControlFlow<()>,
+    ) -> Result<(), StateError> {
+        self.inner.check_storage_kept(account)?;
+        self.each_leaf_of_storage(account, from, visit)
+    }
+
+    /// Visits the leaves of an account's storage as [`View::each_slot_from`]: its slots, or the storage root if the slots are
+    /// not kept.
+    pub(crate) fn each_leaf_of_storage(
         &self,
         account: &B256,
         from: &B256,

@@ -44,8 +44,9 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::account`], and [`StateError::StorageNotKept`] for a contract whose storage a partial database does not keep.
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
+        self.inner.check_storage_kept(account)?;
         self.read(&(*account, *slot))
     }
 

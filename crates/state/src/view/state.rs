@@ -50,10 +50,19 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::slot`].
     pub fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
+        self.inner.check_storage_kept(account)?;
+        self.leaves_of_storage(account)
+    }
+
+    /// Reads the leaves of an account's storage: its slots, or the storage root if the slots are not kept.
+    pub(crate) fn leaves_of_storage(
+        &self,
+        account: &B256,
+    ) -> Result<Vec<(B256, U256)>, StateError> {
         let mut slots = Vec::new();
-        self.each_slot(account, |slot, value| {
+        self.each_leaf_of_storage(account, &B256::ZERO, |slot, value| {
             slots.push((slot, value));
             ControlFlow::Continue(())
         })?;
@@ -66,7 +75,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::slot`].
     pub fn each_slot(
         &self,
         account: &B256,
@@ -75,14 +84,14 @@ impl View {
         self.each_slot_from(account, &B256::ZERO, visit)
     }
 
-    /// Whether an account has a non-zero slot. Reads no further than the first one.
+    /// Whether an account has a non-zero slot, of any account in a partial database, too. Reads no further than the first one.
     ///
     /// # Errors
     ///
-    /// As [`View::slot`].
+    /// As [`View::account`].
     pub fn has_storage(&self, account: &B256) -> Result<bool, StateError> {
         let mut has_one = false;
-        self.each_slot(account, |_, _| {
+        self.each_leaf_of_storage(account, &B256::ZERO, |_, _| {
             has_one = true;
             ControlFlow::Break(())
         })?;
@@ -159,7 +168,7 @@ impl DatabaseRef for View {
     }
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, StateError> {
-        self.slot(&keccak256(address), &keccak256(index.to_be_bytes::<32>()))
+        self.slot_at(address, index)
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, StateError> {

@@ -103,7 +103,7 @@ impl View {
             if change.wipe {
                 // Restores the exact storage: wipes slots that were set since, then sets all old
                 // ones.
-                slots = self.slots(&path)?;
+                slots = self.leaves_of_storage(&path)?;
             }
             let account = match change.account {
                 AccountUpdate::Keep => AccountUpdate::Keep,

@@ -72,13 +72,15 @@ impl Engine {
     }
 
     /// Applies all changes of a session to the tries, on top of the state of `view`, of which it has
-    /// read `known`. Returns the root and the reverts.
+    /// read `known`. Returns the root and the reverts. `storage_roots` that were given with the changes are compared with
+    /// those of the tries, which have the roots of contracts whose storage is not kept from there.
     pub(crate) fn stage(
         self: &Arc<Self>,
         view: &View,
         owner: u64,
         changes: &Changes,
         known: &KnownValues,
+        storage_roots: &[(B256, B256)],
     ) -> Result<(B256, Changes), StateError> {
         self.health.check()?;
         if let Some(layered) = &self.layered {
@@ -102,7 +104,9 @@ impl Engine {
         self.store.counters.revert_ns.add(taken);
         self.store.counters.roots.add(1);
         let root = delta.apply_uncommitted(owner, changes, reverts.clone());
-        Ok((root.map_err(as_bad_changes)?, reverts))
+        let root = root.map_err(as_bad_changes)?;
+        delta.check_storage_roots(changes, storage_roots)?;
+        Ok((root, reverts))
     }
 
     /// Computes the state root after a sealed block, from the changes of its layer.

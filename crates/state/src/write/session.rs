@@ -29,9 +29,12 @@ use cambium_trie::{
 };
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Fewest keys that several threads sort: fewer are sorted in less time than waking a thread takes.
@@ -94,8 +97,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`View::account`].
+    /// As [`View::slot`].
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
+        self.view.check_slots(slots)?;
         self.read(slots)
     }
 
@@ -192,6 +196,7 @@ impl Session {
         let all = keys
             .clone()
             .and(&ProofTargets::of_changes(changes.accounts()));
+        inner.check_targets(&all)?;
         match self.view.inner.extract(&self.view, &all, changes)? {
             Some(part) => Ok(part),
             None => self.view.extract_for_changes(keys, changes),
@@ -241,6 +246,11 @@ impl Session {
     /// [`View::account`]. The session is unchanged, and the call can be repeated.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
         self.view.inner.check_leaves(changes)?;
+        let reduced = match &self.view.inner.kept_storage {
+            None => Cow::Borrowed(changes),
+            Some(kept) => kept.reduce(changes, &[])?,
+        };
+        let changes = &*reduced;
         self.view.check_owners(&self.applied, changes)?;
         // An error leaves the session unchanged.
         let reverts = self.view.reverts_of(changes, &self.known.lock())?;
@@ -264,7 +274,25 @@ impl Session {
     /// [`StateError::MissingValue`] if a stored value is not one of the database, and
     /// [`StateError::BadChanges`] if slots are changed of an account that doesn't exist.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
-        self.stage(changes, codes, None)
+        self.stage(changes, codes, &[], None)
+    }
+
+    /// Does the same as [`Session::finish`] with new storage roots, sorted by account. A partial database takes the
+    /// storage roots of contracts that it does not keep from there, and passes over their slots in `changes`, which need not be
+    /// there. Whether they are right follows from the state root, which commits to all of them. Roots of contracts whose
+    /// storage is kept are compared with those that are computed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::finish`]; [`StateError::StorageRoot`] if a root is missing, or the roots are not sorted;
+    /// [`StateError::WrongStorageRoot`] if one is not that of the slots.
+    pub fn finish_with_storage_roots(
+        self,
+        changes: Changes,
+        codes: Vec<(B256, Bytes)>,
+        storage_roots: &[(B256, B256)],
+    ) -> Result<Staged, StateError> {
+        self.stage(changes, codes, storage_roots, None)
     }
 
     /// Stages all changes of the block with the state root that its header claims, which is computed later: by
@@ -283,19 +311,27 @@ impl Session {
         codes: Vec<(B256, Bytes)>,
         root: B256,
     ) -> Result<Staged, StateError> {
-        self.stage(changes, codes, Some(root))
+        self.stage(changes, codes, &[], Some(root))
     }
 
     fn stage(
         self,
         changes: Changes,
         codes: Vec<(B256, Bytes)>,
+        storage_roots: &[(B256, B256)],
         claimed: Option<B256>,
     ) -> Result<Staged, StateError> {
         let _span = tracing::debug_span!("root", parent_block = %self.view.block()).entered();
         let inner = &self.view.inner;
         inner.check_leaves(&changes)?;
         inner.store.check_codes(&changes, &codes)?;
+        let changes = match &inner.kept_storage {
+            None => changes,
+            Some(kept) => match kept.reduce(&changes, storage_roots)? {
+                Cow::Borrowed(_) => changes,
+                Cow::Owned(reduced) => reduced,
+            },
+        };
         let changes = self.with_moved_values(changes)?;
         let pin = match &inner.store.values {
             Some(values) => values.pin_changes(&changes)?,
@@ -316,7 +352,8 @@ impl Session {
             view.inner.health.check()?;
             (claimed, view.reverts_of_block(&changes, &known)?)
         } else if applied_reverts.is_empty() {
-            view.inner.stage(&view, id, &changes, &known)?
+            view.inner
+                .stage(&view, id, &changes, &known, storage_roots)?
         } else {
             // The tries have intermediate changes: `net` undoes those before it applies `changes`.
             let reverts = view.reverts_of_block(&changes, &known)?;

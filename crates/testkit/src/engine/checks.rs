@@ -7,8 +7,8 @@ use super::{
 use crate::random;
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{BlockId, Path};
-use cambium_state::{LeafKind, View};
-use cambium_trie::{Lookup, ProofTargets};
+use cambium_state::{LeafKind, StateError, View};
+use cambium_trie::{Lookup, PartialTrie, ProofTargets};
 use std::ops::ControlFlow;
 
 /// Views kept at a time.
@@ -102,6 +102,7 @@ impl EngineDriver {
         let keys = ProofTargets::new(vec![(account, slots)]);
         match self.params.commitment {
             TestedCommitment::Mpt => {}
+            TestedCommitment::Partial => return self.prove_partial(&view, &keys, at),
             TestedCommitment::Layered { .. } => return self.prove_layered(&view, &keys, at),
             TestedCommitment::Entries(commitment) => {
                 return self.prove_entries(&view, commitment, random::entry_key(index), at);
@@ -122,6 +123,83 @@ impl EngineDriver {
         };
         let expected = known.model.account(&account).map(|entry| entry.account);
         assert_eq!(found, expected, "{at}: account in an extract");
+        Ok(())
+    }
+
+    /// A proof from a partial database: of every account, and of the slots that are kept.
+    fn prove_partial(&mut self, view: &View, keys: &ProofTargets, at: &str) -> Result<(), Failed> {
+        self.count("prove partial");
+        let (path, slots) = &keys.accounts()[0];
+        let (path, slot) = (*path, slots[0]);
+        let hash = view.block().hash;
+        let model = self.known[&hash].model.clone();
+        let entry = model.account(&path);
+        let root = self.outcome_at(hash, view.storage_root(&path), at)?;
+        let expected = entry.map(|entry| entry.storage_root());
+        assert_eq!(root, expected, "{at}: storage root of {path}");
+        let is_kept = self.params.commitment.keeps(&path);
+        let slots = match view.extract(keys) {
+            Err(StateError::StorageNotKept { account, .. }) if !is_kept => {
+                assert_eq!(account, path, "{at}");
+                self.count("refused proof of what is not kept");
+                vec![]
+            }
+            _ if !is_kept => panic!("{at}: a proof of a slot that is not kept"),
+            extracted => {
+                self.outcome_at(hash, extracted, at)?;
+                vec![slot]
+            }
+        };
+        let targets = ProofTargets::new(vec![(path, slots.clone())]);
+        let extracted = self.outcome_at(hash, view.extract(&targets), at)?;
+        // A verifier has the root and the nodes alone, and its trie is not partial.
+        let root = self.known[&hash].root;
+        let (trie, _) = PartialTrie::from_witness(root, &extracted.witness_nodes())
+            .unwrap_or_else(|error| panic!("{at}: {error}"));
+        let found = match trie.lookup(&Path::account(&path)) {
+            Lookup::Account(account) => Some(account),
+            Lookup::Absent => None,
+            other => panic!("{at}: {other:?}"),
+        };
+        assert_eq!(found, entry.map(|entry| entry.account), "{at}: {path}");
+        for slot in slots {
+            let expected = entry.and_then(|entry| entry.slots.get(&slot).copied());
+            let found = match trie.lookup(&Path::slot(&path, &slot)) {
+                Lookup::Slot(value) => Some(value),
+                Lookup::Absent => None,
+                other => panic!("{at}: {other:?}"),
+            };
+            assert_eq!(found, expected, "{at}: slot {slot} of {path}");
+        }
+        Ok(())
+    }
+
+    /// A contract whose storage is not kept: its slots are refused by name, and its root is there.
+    fn compare_root(&mut self, view: &View, path: &B256, at: &str) -> Result<(), Failed> {
+        self.count("refused slots");
+        let slot = random::slot_path(0);
+        let none = |_, _| ControlFlow::Continue(());
+        for refused in [
+            view.slot(path, &slot).map(drop),
+            view.storage(&[(*path, slot)]).map(drop),
+            view.slots(path).map(drop),
+            view.each_slot(path, none),
+            view.each_slot_from(path, &slot, none),
+            view.clone().session().storage(&[(*path, slot)]).map(drop),
+        ] {
+            match refused {
+                Err(StateError::StorageNotKept { account, .. }) if account == *path => {}
+                other => panic!("{at}: slots of {path}: {other:?}"),
+            }
+        }
+        let model = &self.known[&view.block().hash].model;
+        let expected = model.account(path).map(|entry| !entry.slots.is_empty());
+        let has_storage = self.outcome(view.has_storage(path), at)?;
+        assert_eq!(
+            has_storage,
+            expected.unwrap_or(false),
+            "{at}: storage of {path}"
+        );
         Ok(())
     }
 
@@ -187,6 +265,10 @@ impl EngineDriver {
                 assert_eq!(Some(&code), model.code(&code_hash), "{at}: code of {path}");
             }
             let slot = random::slot_path(self.random.below(40));
+            if !self.params.commitment.keeps(&path) {
+                self.compare_root(view, &path, at)?;
+                continue;
+            }
             let expected = expected.and_then(|entry| entry.slots.get(&slot).copied());
             let got = self.outcome(view.slot(&path, &slot), at)?;
             let value = expected.unwrap_or_default();
@@ -206,6 +288,9 @@ impl EngineDriver {
         assert_eq!(got, expected, "{at}: {count} accounts from {from}");
         // All slots, often of an account that has many.
         let path = random::account_path(self.random.below(2 * random::LARGE_ACCOUNTS));
+        if !self.params.commitment.keeps(&path) {
+            return self.compare_root(view, &path, at);
+        }
         let expected = model.account(&path).map(|entry| &entry.slots);
         let expected: Vec<_> = expected
             .into_iter()

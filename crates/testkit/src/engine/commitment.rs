@@ -1,17 +1,20 @@
 //! The commitment of the database under test, and the model of its roots.
 
-use crate::{LayeredBlock, Model, layered_model_root};
+use crate::{LayeredBlock, Model, layered_model_root, random};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::Path;
 use cambium_state::{LeafKind, Options};
 use cambium_trie::{Commitment, NoResolve, PartialTrie, commit};
+use std::sync::Arc;
 
 /// Commitment of a database under test, and its backend: all cases of the suite run with each.
 #[derive(Clone, Copy, Debug)]
 pub enum TestedCommitment {
     /// Accounts and slots, under `mpt`.
     Mpt,
+    /// Accounts, and the slots of about half of them, under `mpt`: a partial database.
+    Partial,
     /// Accounts and slots, under `layered`.
     Layered {
         /// Blocks of an interval.
@@ -33,6 +36,7 @@ impl TestedCommitment {
             (LeafKind::Entries, Some(interval)) => Self::LayeredEntries { interval },
             (LeafKind::Entries, None) => Self::Entries(options.commitment),
             (_, Some(interval)) => Self::Layered { interval },
+            _ if matches!(options.commitment, Commitment::PartialMpt) => Self::Partial,
             _ => Self::Mpt,
         }
     }
@@ -41,6 +45,10 @@ impl TestedCommitment {
     pub(super) const fn options(self, options: Options) -> Options {
         match self {
             Self::Mpt => options,
+            Self::Partial => Options {
+                commitment: Commitment::PartialMpt,
+                ..options
+            },
             Self::Layered { interval } => options.layered(interval),
             Self::LayeredEntries { interval } => Options {
                 leaves: LeafKind::Entries,
@@ -54,11 +62,24 @@ impl TestedCommitment {
         }
     }
 
+    /// Whether the database has the slots of the account at `path`.
+    pub(super) fn keeps(self, path: &B256) -> bool {
+        !matches!(self, Self::Partial) || random::keeps_storage(path)
+    }
+
+    /// The state that changes of the database's blocks lead to: with storage roots in place of slots that are not kept.
+    pub(super) fn seen(self, model: &Arc<Model>) -> Arc<Model> {
+        match self {
+            Self::Partial => Arc::new(model.keeping(random::keeps_storage)),
+            _ => model.clone(),
+        }
+    }
+
     /// Kind of the database's leaves.
     pub(super) const fn leaves(self) -> LeafKind {
         match self {
             Self::Entries(_) | Self::LayeredEntries { .. } => LeafKind::Entries,
-            Self::Mpt | Self::Layered { .. } => LeafKind::Accounts,
+            Self::Mpt | Self::Partial | Self::Layered { .. } => LeafKind::Accounts,
         }
     }
 
@@ -66,7 +87,7 @@ impl TestedCommitment {
     pub(super) const fn blocks(self) -> u64 {
         match self {
             Self::Layered { interval } | Self::LayeredEntries { interval } => 2 * interval,
-            Self::Mpt | Self::Entries(_) => 0,
+            Self::Mpt | Self::Partial | Self::Entries(_) => 0,
         }
     }
 
@@ -79,7 +100,7 @@ impl TestedCommitment {
     /// chain, which has the height `height` above the first state.
     pub(super) fn root(self, height: u64, blocks: &[LayeredBlock<'_>], state: &Model) -> B256 {
         match self {
-            Self::Mpt => state.root(),
+            Self::Mpt | Self::Partial => state.root(),
             Self::Layered { interval } | Self::LayeredEntries { interval } => {
                 layered_model_root(interval, height, blocks, state)
             }

@@ -132,7 +132,7 @@ impl EngineDriver {
             params,
             random,
             disk,
-            subscribers: Subscriber::all(id, &known.model),
+            subscribers: Subscriber::all(id, &params.commitment.seen(&known.model)),
             db: Some(db),
             head: id.hash,
             known: HashMap::from([(id.hash, known)]),

@@ -4,7 +4,7 @@ use super::{commitment::TestedCommitment, heights::meta};
 use crate::{Model, Random, random};
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
-use cambium_state::{Db, FaultyDisk, Loader, Options};
+use cambium_state::{Db, FaultyDisk, KeptStorage, Loader, Options};
 use std::sync::Arc;
 
 /// A database with a random genesis state.
@@ -29,8 +29,16 @@ impl FirstState {
         let genesis = random::genesis(random, options.leaves, accounts);
         model.apply(&genesis);
         let codes = random::codes(&genesis);
-        let mut loader =
-            Loader::new(Arc::new(disk.clone()), options).expect("a loader on a new disk");
+        let arc = Arc::new(disk.clone());
+        let loader = match TestedCommitment::of(&options) {
+            TestedCommitment::Partial => {
+                let kept = (0..accounts * 5 / 4).map(random::account_path);
+                let kept = KeptStorage::new(kept.filter(random::keeps_storage));
+                Loader::partial(arc, options, kept.expect("a short list"))
+            }
+            _ => Loader::new(arc, options),
+        };
+        let mut loader = loader.expect("a loader on a new disk");
         for change in genesis.accounts() {
             let taken = match &change.account {
                 AccountUpdate::Put(account) => {

@@ -77,7 +77,8 @@ impl EngineDriver {
                 let number = oldest + random.below(head.number + 1 - oldest);
                 let block = self.ancestor(head.number - number);
                 let known = &self.known[&block];
-                *subscriber = subscriber.begun_at(known.id, &known.model);
+                let state = self.params.commitment.seen(&known.model);
+                *subscriber = subscriber.begun_at(known.id, &state);
                 continue;
             }
             let Some(event) = self.outcome(event, at)? else {
@@ -151,7 +152,8 @@ impl EngineDriver {
                 return;
             }
         };
-        let (state, model) = (&*subscriber.state, &self.known[&cursor.hash].model);
+        let model = self.params.commitment.seen(&self.known[&cursor.hash].model);
+        let state = &*subscriber.state;
         for path in touched.iter().flat_map(paths) {
             assert_eq!(state.account(&path), model.account(&path), "{at}: {path}");
             let entries = (state.entries().get(&path), model.entries().get(&path));

@@ -158,7 +158,8 @@ impl EngineDriver {
         codes.retain(|(hash, _)| may_be_lost || model.code(hash).is_none());
         model.add_codes(codes.iter().cloned());
         let mut session = self.session(parent, at)?;
-        if self.random.percent(20) {
+        let is_partial = matches!(self.params.commitment, TestedCommitment::Partial);
+        if self.random.percent(20) && !is_partial {
             self.roots_on_the_way(&mut session, parent, at)?;
         }
         if self.random.percent(5) {
@@ -169,8 +170,8 @@ impl EngineDriver {
         if self.next_hash.is_multiple_of(8) {
             match self.params.commitment {
                 TestedCommitment::Mpt => self.witness(&session, &changes, root, at)?,
-                // It has no witness of nodes.
-                TestedCommitment::Layered { .. } => {}
+                // They have no witness of nodes.
+                TestedCommitment::Partial | TestedCommitment::Layered { .. } => {}
                 TestedCommitment::Entries(commitment) => {
                     self.entry_witness(&session, commitment, &changes, root, at)?;
                 }
@@ -179,11 +180,41 @@ impl EngineDriver {
                 }
             }
         }
-        let staged = session.finish(changes, codes);
+        let staged = match self.params.commitment {
+            TestedCommitment::Partial => {
+                let (changes, roots) = self.update(&changes, &model);
+                session.finish_with_storage_roots(changes, codes, &roots)
+            }
+            _ => session.finish(changes, codes),
+        };
         let staged = self.outcome(staged, at)?;
         let id = self.known[&parent].id;
         assert_eq!(staged.root(), root, "{at}: root of a block on {id}");
         Ok((staged, model))
+    }
+
+    /// The changes that lead to `after` as a partial database gets them: with the new storage roots, sometimes those of what it
+    /// keeps as well, and without some of the slots that it does not keep.
+    fn update(&self, changes: &Changes, after: &Model) -> (Changes, Vec<(B256, B256)>) {
+        let given = self.next_hash;
+        let mut roots = Vec::new();
+        let mut stripped = Vec::new();
+        for change in changes.accounts() {
+            let mut change = change.clone();
+            let is_kept = self.params.commitment.keeps(&change.path);
+            let is_wanted = !change.slots.is_empty() || given.is_multiple_of(5);
+            if let Some(account) = after.account(&change.path)
+                && is_wanted
+                && (!is_kept || given.is_multiple_of(3))
+            {
+                roots.push((change.path, account.storage_root()));
+            }
+            if !is_kept && given.is_multiple_of(2) {
+                change.slots.clear();
+            }
+            stripped.push(change);
+        }
+        (Changes::new(stripped), roots)
     }
 
     /// From a witness alone follows the root after the changes; a view makes the same one.

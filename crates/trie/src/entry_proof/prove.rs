@@ -46,7 +46,7 @@ impl PartialTrie {
     ) -> Result<EntryProof, UpdateError<R::Error>> {
         self.check_base()?;
         match self.commitment {
-            Commitment::Mpt | Commitment::Layered => {
+            Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => {
                 let part = self.extract(&targets(keys.iter().copied()), resolver)?;
                 Ok(part.entry_proof([])?)
             }
@@ -150,7 +150,7 @@ impl PartialTrie {
     ) -> Result<EntryProof, UpdateError<R::Error>> {
         let keys = reads.iter().copied();
         match self.commitment {
-            Commitment::Mpt | Commitment::Layered => {
+            Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => {
                 self.check_base()?;
                 let part = self.extract_for_changes(&targets(keys), writes, resolver)?;
                 Ok(part.entry_proof([])?)

@@ -215,6 +215,7 @@ fn hashes(values: Vec<Option<B256>>) -> Vec<Option<ValueCommitment>> {
 const fn name_of(commitment: Commitment) -> &'static str {
     match commitment {
         Commitment::Mpt => "mpt",
+        Commitment::PartialMpt => "mpt-partial",
         Commitment::Layered => "layered",
         Commitment::Binary(_) => "binary",
     }

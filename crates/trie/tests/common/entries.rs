@@ -24,7 +24,7 @@ pub fn expected_root(commitment: Commitment, entries: &Entries) -> B256 {
     match commitment {
         Commitment::Binary(hasher) if hasher.name() == "blake3" => nomt::<Blake3Hasher>(entries),
         Commitment::Binary(_) => nomt::<Sha2Hasher>(entries),
-        Commitment::Mpt | Commitment::Layered => {
+        Commitment::Mpt | Commitment::PartialMpt | Commitment::Layered => {
             let leaves = entries.iter();
             mpt_root(leaves.map(|(key, value)| (key, mpt_leaf(value))))
         }

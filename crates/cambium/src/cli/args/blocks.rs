@@ -21,7 +21,8 @@ listed, with the value that it has at the end.
 With --json: from_number, from_hash, to_number, to_hash, changed_accounts, changed_slots and accounts:
 path, address (null if it is not known), account (nonce, balance and codeHash; \"kept\" if only slots changed,
 null if it was deleted), wipe (whether all older slots were removed), slots, by path, where zero is a
-removed slot, and slotKeys: the keys that are known, by path.";
+removed slot, and slotKeys: the keys that are known, by path. In a partial database also storageRoot, of
+contracts whose slots are not kept.";
 
 pub(crate) const SET_HEAD_HELP: &str = "\
 Branches are in the database while their blocks are among the newest heights; `cambium db

@@ -66,6 +66,10 @@ pub(crate) struct InitArgs {
     /// blocks to come: `db dump` and others show them. They can't be had later
     #[arg(long)]
     pub(crate) preimages: bool,
+    /// Make a partial database: keep the storage of the contracts in this file alone, one address on each
+    /// line, and of others the storage root. It imports blocks with --updates
+    #[arg(long, value_name = "FILE")]
+    pub(crate) storage_of: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) commitment: CommitmentArgs,
     #[command(flatten)]
@@ -93,6 +97,10 @@ pub(crate) struct ExportArgs {
     /// ends in .gz
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,
+    /// Write the blocks' state updates to this file, with which a partial database imports the blocks;
+    /// gzipped if its name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) updates: Option<PathBuf>,
     /// Overwrite the files if they exist
     #[arg(long)]
     pub(crate) force: bool,

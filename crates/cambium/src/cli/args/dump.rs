@@ -58,6 +58,9 @@ pub(crate) struct LoadArgs {
     /// come: see `cambium init --help`
     #[arg(long)]
     pub(crate) preimages: bool,
+    /// Make a partial database: see `cambium init --help`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) storage_of: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

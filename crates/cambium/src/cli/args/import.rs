@@ -35,6 +35,13 @@ pub(crate) struct ImportArgs {
     /// `cambium init --preimages` does
     #[arg(long, requires = "genesis")]
     pub(crate) preimages: bool,
+    /// Of --genesis: make a partial database, as `cambium init --storage-of` does
+    #[arg(long, value_name = "FILE", requires = "genesis")]
+    pub(crate) storage_of: Option<PathBuf>,
+    /// File of the blocks' state updates, as `cambium export --updates` writes it. They are applied, the blocks are not
+    /// executed, and only state roots are verified. A partial database imports no block without
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["access_lists", "apply"])]
+    pub(crate) updates: Option<PathBuf>,
     /// File of the blocks' access lists, which are verified as well
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,

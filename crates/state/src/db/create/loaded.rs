@@ -23,7 +23,7 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::{
-    Counters, Pages, PartCache, StateError, WrittenIndex, checkpoint,
+    Counters, KeptStorage, Pages, PartCache, StateError, WrittenIndex, checkpoint,
     checkpoint::{CheckpointState, RetiredPages},
 };
 use cambium_store::{
@@ -42,6 +42,7 @@ pub struct Loaded {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) lock: DataDirLock,
     pub(super) options: Options,
+    pub(super) kept: Option<KeptStorage>,
     pub(super) counters: Arc<Counters>,
     pub(super) pages: Arc<Pages>,
     pub(super) parts: Arc<PartCache>,
@@ -70,7 +71,7 @@ impl Loaded {
     ///
     /// [`StateError::WrongRoot`] if `meta` has another root than the loaded state, and
     /// [`StateError::BadStart`] for a number above 2^38, a property named `genesis_number`,
-    /// `genesis_hash`, `commitment`, `leaves` or `merge_interval_blocks`, and for an interval of no
+    /// `genesis_hash`, `commitment`, `leaves`, `merge_interval_blocks` or `kept_storage`, and for an interval of no
     /// or too many blocks. [`StateError::BadOptions`] if the memory is too little for the changes of
     /// two intervals.
     pub fn create(
@@ -89,6 +90,8 @@ impl Loaded {
             (GENESIS_HASH.to_owned(), meta.id.hash.to_vec()),
         ];
         let own = own.into_iter().chain(form::properties(&self.options));
+        let list = self.kept.as_ref().map(KeptStorage::encode);
+        let own = own.chain(list.map(|list| (form::KEPT_STORAGE.to_owned(), list)));
         let manifest = Manifest::create(&*disk, self.salt, own.chain(properties))?;
         let log_options = self.options.files.log(manifest.salt());
         let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
@@ -146,6 +149,7 @@ impl Loaded {
         create_readers_dir(&*disk);
         let inner = Parts {
             options: self.options,
+            kept_storage: self.kept,
             disk,
             access: Access::Writer(self.lock),
             manifest,
@@ -208,6 +212,7 @@ impl Loaded {
             form::COMMITMENT,
             form::LEAVES,
             form::MERGE_INTERVAL,
+            form::KEPT_STORAGE,
         ];
         let is_own = |name: &str| own.contains(&name);
         if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {

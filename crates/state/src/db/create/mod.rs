@@ -17,9 +17,11 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_disk::Disk;
 use cambium_primitives::{Account, EntryValue, StoredValue};
 use cambium_snapshot::{
-    Counters, IndexWriter, LeafBuckets, LoadProgress, PartCache, RootLoader, StateError,
+    Counters, IndexWriter, KeptStorage, LeafBuckets, LoadProgress, PartCache, RootLoader,
+    StateError,
 };
 use cambium_store::{Codes, DataDirLock, Segments, StoreError};
+use cambium_trie::Commitment;
 use std::sync::Arc;
 
 /// Collects the accounts of a database's first block, in any order, and builds its state.
@@ -41,6 +43,8 @@ pub struct Loader {
     disk: Arc<dyn Disk>,
     lock: DataDirLock,
     options: Options,
+    /// The contracts whose storage is kept, if the database is partial.
+    kept: Option<KeptStorage>,
     buckets: LeafBuckets,
     /// Created when the first code is added.
     codes: Option<Codes>,
@@ -58,6 +62,42 @@ impl Loader {
     /// [`StateError::BadOptions`], and [`StateError::CheckpointsLost`] or a [`StateError::Store`]
     /// error if there is a database.
     pub fn new(disk: Arc<dyn Disk>, options: Options) -> Result<Self, StateError> {
+        if options.commitment == Commitment::PartialMpt {
+            let what = "a partial database needs the list of contracts whose storage it keeps";
+            return Err(StateError::BadOptions(what.to_owned()));
+        }
+        Self::begin(disk, options, None)
+    }
+
+    /// Begins a partial database, as [`Loader::new`]: it has all accounts, and the slots of the contracts in `kept` alone. All
+    /// slots are given to the loader, which computes from them the storage roots of the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::new`], and [`StateError::BadOptions`] unless it is a database of accounts under `mpt`.
+    pub fn partial(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        kept: KeptStorage,
+    ) -> Result<Self, StateError> {
+        let is_mpt = matches!(options.commitment, Commitment::Mpt | Commitment::PartialMpt);
+        if !is_mpt || options.leaves == LeafKind::Entries {
+            let what = "a partial database has accounts, and the commitment mpt";
+            return Err(StateError::BadOptions(what.to_owned()));
+        }
+        let commitment = Commitment::PartialMpt;
+        let options = Options {
+            commitment,
+            ..options
+        };
+        Self::begin(disk, options, Some(kept))
+    }
+
+    fn begin(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        kept: Option<KeptStorage>,
+    ) -> Result<Self, StateError> {
         options.check()?;
         disk.create_dir("").map_err(StoreError::from)?;
         let lock = held::lock(&*disk)?;
@@ -73,11 +113,16 @@ impl Loader {
                 Some(values)
             }
         };
+        let buckets = LeafBuckets::new(disk.clone(), options.memory_bytes, options.commitment);
         Ok(Self {
-            buckets: LeafBuckets::new(disk.clone(), options.memory_bytes, options.commitment),
+            buckets: match kept.clone() {
+                Some(kept) => buckets.keeping(kept),
+                None => buckets,
+            },
             disk,
             lock,
             options,
+            kept,
             codes: None,
             values,
             salt,
@@ -222,6 +267,7 @@ impl Loader {
             disk,
             lock: self.lock,
             options: self.options,
+            kept: self.kept,
             counters,
             pages,
             parts,
