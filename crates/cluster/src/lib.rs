@@ -17,11 +17,16 @@
 //! | `message`, `compact`, `bag` | requests, node bags, and how both travel |
 //! | `update` | what a block tells the shards |
 //! | `shard` | versions by block, updates, reads |
+//! | `snapshot` | the state of a shard as bytes |
 //! | `shards` | all shards as one: requests are divided, and replicas tried in turn |
 //! | `reader` | the state at one block, verified |
 //! | `submission` | transactions that a client has run, with the nodes that they read |
 //! | `builder` | blocks of submissions, on a pruned trie; what is stale is revised |
+//! | `rpc` | shards and builders in other processes |
 //! | `replication` | the ordered stream of signed updates, what a shard does about each record, and its journal |
+//! | `process` | the process of a shard: start, following the stream, snapshots |
+//! | `members` | what processes tell each other about themselves |
+//! | `source` | a full database as the source of snapshots and updates |
 //!
 //! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
 
@@ -32,15 +37,25 @@ mod compact;
 mod bag;
 mod update;
 mod shard;
+mod snapshot;
 mod shards;
 mod reader;
 mod submission;
 mod builder;
+mod rpc;
 mod replication;
+mod process;
+mod members;
+mod source;
 
 pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest};
 pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut};
+pub use members::{Role, RoleError, replicas};
 pub use message::RequestError;
+pub use process::{
+    BuilderOptions, BuilderProcess, BuilderProcessError, Peer, ProcessError, ProcessOptions,
+    RemotePeer, ShardProcess, Taken,
+};
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};
 pub use replication::{
@@ -51,8 +66,14 @@ pub use replication::{
     Registry, SignedUpdate, Signer, SignerError, SnapshotPointer, Snapshots, StateError, Stream,
     StreamBounds, StreamError, StreamFault, StreamItem, StreamPosition, StreamReader, Verdict,
 };
+pub use rpc::{
+    BuilderClient, BuilderHost, ClientLimits, ConnectError, HostStatus, RemoteShard, ServeError,
+    Server, ServerLimits, ShardClient, ShardHost, StatusReply, TlsError, TlsFiles, Wanted,
+};
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
-pub use shards::{Service, Shards};
+pub use shards::{Answered, Service, Shards};
+pub use snapshot::{SnapshotError, SnapshotInfo, SnapshotWriter};
+pub use source::{Source, SourceError};
 pub use submission::{DroppedError, Submission};
 pub use top::{OtherRoot, TopError, top_nodes};
 pub use update::{BlockUpdate, UpdateError};

@@ -1,11 +1,14 @@
 //! Transactions that come with the nodes that they read: a client has run them on a recent state.
 
 use crate::{
-    bag::NodeBag,
+    bag::{NodeBag, ReadGroup, ReadRequest},
+    message::{RequestError, is_all, list, too_much, unlisted},
     reader::{Reader, ReaderError},
 };
 use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{Address, B256, keccak256, map::HashMap};
+use alloy_eips::{Decodable2718, Encodable2718};
+use alloy_primitives::{Address, B256, Bytes, keccak256, map::HashMap};
+use alloy_rlp::Header as RlpHeader;
 use cambium_chain::{Block, ChainSpec};
 use cambium_evm::{ExecutionError, Outcome, Recorder, Transaction, TransactionFault};
 use cambium_primitives::{AccessList, BlockId};
@@ -56,7 +59,65 @@ pub enum DroppedError {
     },
 }
 
+/// Most bytes of an encoded submission.
+pub(crate) const SUBMISSION_BYTES_MAX: usize = 4 << 20;
+
 impl Submission {
+    /// The submission as RLP: a list of the transaction (EIP-2718), what it read, as a [`ReadRequest`], and the bag, each as a string.
+    pub fn encode(&self) -> Vec<u8> {
+        let read = ReadRequest {
+            block: self.ran_on,
+            groups: vec![ReadGroup {
+                targets: self.touched.clone(),
+                levels: BagLevels {
+                    accounts: 0,
+                    slots: 0,
+                    deletes: Deletes::Slots,
+                },
+            }],
+            codes: Vec::new(),
+        };
+        let parts = [
+            self.transaction.encoded_2718(),
+            read.encode(),
+            self.bag.encode(),
+        ];
+        let [transaction, read, bag] = parts.map(Bytes::from);
+        let mut out = Vec::new();
+        list(&[&transaction, &read, &bag], &mut out);
+        out
+    }
+
+    /// Decodes a submission, which is untrusted.
+    ///
+    /// # Errors
+    ///
+    /// If it is malformed or too long.
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, RequestError> {
+        if bytes.len() > SUBMISSION_BYTES_MAX {
+            return Err(too_much("bytes", SUBMISSION_BYTES_MAX));
+        }
+        let mut parts = unlisted(&mut bytes)?;
+        is_all(bytes)?;
+        let mut transaction = RlpHeader::decode_bytes(&mut parts, false)?;
+        let read = ReadRequest::decode(RlpHeader::decode_bytes(&mut parts, false)?)?;
+        let bag = NodeBag::decode(RlpHeader::decode_bytes(&mut parts, false)?)?;
+        is_all(parts)?;
+        let decoded = Transaction::decode_2718(&mut transaction);
+        let decoded = decoded.map_err(|_| alloy_rlp::Error::Custom("not a transaction"))?;
+        is_all(transaction)?;
+        let groups = read.groups.into_iter();
+        let targets = groups.fold(ProofTargets::default(), |all, group| {
+            all.and(&group.targets)
+        });
+        Ok(Self {
+            transaction: decoded,
+            ran_on: read.block,
+            touched: targets,
+            bag,
+        })
+    }
+
     /// Runs a transaction on the state of `reader`, in a block whose header is guessed, and gathers what a builder needs that
     /// keeps nodes at depths below `level`. `sender` is the transaction's.
     ///

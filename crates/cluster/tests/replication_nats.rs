@@ -1,7 +1,7 @@
 //! The stream, leases and snapshots on real NATS servers, which are killed.
 
 use crate::common::{
-    nats::Servers,
+    nats::options,
     stream::{bare_update, first_block, keys, signer},
 };
 use alloy_primitives::{B256, Bytes, keccak256};
@@ -10,6 +10,7 @@ use cambium_cluster::{
     Placement, Publisher, Record, SnapshotPointer, Stream, StreamItem, StreamPosition, Verdict,
 };
 use cambium_primitives::BlockId;
+use cambium_testkit::NatsServers;
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
@@ -56,10 +57,10 @@ fn items(stream: &NatsStream, from: u64, count: usize) -> Vec<StreamItem> {
 
 #[test]
 fn records_of_any_length_are_appended_once_behind_the_expected_tail() {
-    let Some(servers) = Servers::start(1) else {
+    let Some(servers) = NatsServers::start(1) else {
         return;
     };
-    let options = servers.options();
+    let options = options(&servers);
     let nats = connect(&options);
     let stream = eventually("making a stream", || nats.stream());
     let bounds = stream.bounds().unwrap();
@@ -155,12 +156,12 @@ fn records_of_any_length_are_appended_once_behind_the_expected_tail() {
 
 #[test]
 fn epochs_members_placement_and_snapshots_are_changed_by_one_at_a_time() {
-    let Some(servers) = Servers::start(1) else {
+    let Some(servers) = NatsServers::start(1) else {
         return;
     };
     let options = NatsOptions {
         lease: Duration::from_secs(2),
-        ..servers.options()
+        ..options(&servers)
     };
     let nats = connect(&options);
     let registry = eventually("making buckets", || nats.registry());
@@ -273,10 +274,10 @@ fn epochs_members_placement_and_snapshots_are_changed_by_one_at_a_time() {
 /// A builder publishes without pause while the leader is killed, and then all three servers.
 #[test]
 fn killed_servers_lose_and_double_nothing_that_was_acknowledged() {
-    let Some(mut servers) = Servers::start(3) else {
+    let Some(mut servers) = NatsServers::start(3) else {
         return;
     };
-    let options = servers.options();
+    let options = options(&servers);
     let nats = connect(&options);
     let stream = eventually("making a stream", || nats.stream());
     let registry = eventually("making buckets", || nats.registry());

@@ -19,6 +19,7 @@ mod naive_chain;
 mod raw_block;
 mod engine_chain;
 mod random_blocks;
+mod nats;
 
 pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
@@ -32,6 +33,7 @@ pub use layered_model::{LayeredBlock, layered_model_root, wiped_by};
 pub use list_mutations::mutated;
 pub use model::{Model, ModelAccount, ModelError};
 pub use naive_chain::NaiveChain;
+pub use nats::{NatsServers, nats_server};
 pub use networks::{blob_schedule, network};
 pub use plain::TINY_FILES;
 pub use random_blocks::{RandomBlock, RandomBlocks};

@@ -128,18 +128,31 @@ impl PartialTrie {
         range: &LeafRange,
         visit: &mut dyn FnMut(&B256, LeafValue) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Missing> {
+        self.visit_range_from(self.root, range, visit)
+    }
+
+    /// As [`PartialTrie::visit_range`], in the trie with the root `root`.
+    pub(crate) fn visit_range_from(
+        &self,
+        root: Link,
+        range: &LeafRange,
+        visit: &mut dyn FnMut(&B256, LeafValue) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Missing> {
         let Some(account) = &range.account else {
-            return self.visit_below(self.root, self.base, range, visit);
+            return self.visit_below(root, self.base, range, visit);
         };
         let path = Path::account(account);
-        match self.lookup(&path) {
+        if !path.starts_with(&self.base) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        match self.lookup_from(root, &path) {
             Lookup::Stub { depth, stub } => Err(Missing {
                 path: path.prefix(depth),
                 node: stub.node,
             }),
             Lookup::Account(_) => {
-                let storage = self.find(&path).unwrap_or(Link::EMPTY);
-                self.visit_below(storage, path, range, visit)
+                let storage = self.find_from(root, self.base.len(), &path);
+                self.visit_below(storage.unwrap_or(Link::EMPTY), path, range, visit)
             }
             Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(ControlFlow::Continue(())),
         }

@@ -19,15 +19,18 @@
 use crate::{
     arena::{Link, NodeId, Sharing, nibble, shared_nibbles},
     error::TrieError,
+    graft::LeafValue,
     hash::{Spread, commit_with},
     node_ref::NodeRef,
     partial::{Lookup, PartialTrie},
+    range::LeafRange,
     resolve::NoResolve,
 };
 use alloc::{boxed::Box, vec, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, Path};
+use core::ops::ControlFlow;
 
 /// Number of look-ups that go on side by side, so that each waits for memory while the others do.
 const LOOKUPS_AT_ONCE: usize = 16;
@@ -332,6 +335,20 @@ impl<'t> VersionView<'t> {
             }
         }
         values
+    }
+
+    /// Visits the leaves of a range in the order of their paths, until `visit` breaks.
+    ///
+    /// # Panics
+    ///
+    /// Never: versions have no blinded nodes.
+    pub fn visit_range(
+        &self,
+        range: &LeafRange,
+        visit: &mut dyn FnMut(&B256, LeafValue) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let visited = self.trie.visit_range_from(self.root, range, visit);
+        visited.expect("versions have no blinded nodes")
     }
 
     /// Looks up the account (64 nibbles) or slot (128 nibbles) at a path below the base.

@@ -352,6 +352,11 @@ impl Follower {
         }
     }
 
+    /// Whose records it believes.
+    pub const fn keys(&self) -> &BuilderKeys {
+        &self.keys
+    }
+
     /// Its state, to be saved.
     pub const fn state(&self) -> &FollowerState {
         &self.state

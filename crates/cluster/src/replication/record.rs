@@ -488,6 +488,11 @@ impl Signer {
         self.address
     }
 
+    /// The chain for which it signs.
+    pub const fn chain_id(&self) -> u64 {
+        self.chain_id
+    }
+
     /// Signs the update of a block.
     pub fn sign_update(&self, epoch: u64, update: BlockUpdate) -> SignedUpdate {
         let encoded = Bytes::from(update.encode());

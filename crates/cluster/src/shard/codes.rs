@@ -22,6 +22,10 @@ impl Codes {
         self.codes.get(hash).map(|(code, _)| code)
     }
 
+    pub(super) fn hashes(&self) -> impl Iterator<Item = B256> {
+        self.codes.keys().copied()
+    }
+
     /// Adds the codes of a version.
     pub(super) fn add(&mut self, codes: HashMap<B256, Bytes>) {
         for (hash, code) in codes {

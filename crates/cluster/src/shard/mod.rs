@@ -12,8 +12,10 @@
 //! and the shard's own subtries are the ones below them. A read names a block and gets that version, or none.
 
 mod codes;
+mod leaves;
 mod versions;
 
+pub(crate) use leaves::Place;
 pub use versions::ShardStats;
 
 use crate::{
@@ -178,7 +180,39 @@ pub struct Shard {
     known: RwLock<Known>,
     /// Held while versions are made and removed.
     changing: Mutex<()>,
+    pins: Mutex<Pins>,
     counters: Counters,
+}
+
+/// What keeps old versions.
+#[derive(Debug, Default)]
+struct Pins {
+    count: usize,
+    /// The newest block that was finalized meanwhile.
+    finalized: Option<BlockId>,
+}
+
+/// Keeps the oldest version, and all after it, while it lives: blocks that are finalized become the oldest when the last one
+/// is dropped.
+#[derive(Debug)]
+pub(crate) struct Pin<'s> {
+    shard: &'s Shard,
+    /// The oldest block.
+    pub(crate) block: BlockId,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let _changing = self.shard.changing.lock();
+        let mut pins = self.shard.pins.lock();
+        pins.count -= 1;
+        if pins.count == 0
+            && let Some(id) = pins.finalized.take()
+        {
+            // A block that was finalized before is no longer there, and need not be.
+            let _ = self.shard.make_oldest(id);
+        }
+    }
 }
 
 /// The first state of a shard, as it is loaded.
@@ -205,7 +239,8 @@ impl ShardLoader {
         }
     }
 
-    /// Adds accounts and slots, sorted by path. Those of other shards are left out.
+    /// Adds accounts and slots, sorted by path. Those of other shards are left out. More slots of the last account may come with a
+    /// change that keeps it.
     ///
     /// # Errors
     ///
@@ -213,7 +248,8 @@ impl ShardLoader {
     pub fn put(&mut self, accounts: &[AccountDiff]) -> Result<(), TrieError> {
         let Self { range, tries, .. } = self;
         for change in accounts {
-            if self.last.is_some_and(|last| last >= change.path) {
+            let goes_on = change.account == AccountUpdate::Keep && self.last == Some(change.path);
+            if self.last.is_some_and(|last| last >= change.path) && !goes_on {
                 let path = Path::account(&change.path);
                 return Err(TrieError::Unsorted { path });
             }
@@ -279,7 +315,7 @@ impl ShardLoader {
         }
         let first = BlockVersion {
             id,
-            parent: header.parent_hash,
+            header: header.clone(),
             top,
             versions,
             codes: Vec::new(),
@@ -291,9 +327,23 @@ impl ShardLoader {
             codes: RwLock::new(Codes::of_first(codes)),
             known: RwLock::new(Known::new(first)),
             changing: Mutex::new(()),
+            pins: Mutex::default(),
             counters: Counters::default(),
         })
     }
+}
+
+/// The first path of an account below a prefix.
+fn first_below(prefix: &Path) -> B256 {
+    prefix.first_leaf().account_part().unwrap_or_default()
+}
+
+/// Number of accounts that are put, and of slots.
+fn leaf_count(changes: &[AccountDiff]) -> usize {
+    let leaves = |change: &AccountDiff| {
+        usize::from(change.account != AccountUpdate::Keep) + change.slots.len()
+    };
+    changes.iter().map(leaves).sum()
 }
 
 /// Groups sorted changes by the subtrie that they are in. Leaves out those of other shards.
@@ -400,7 +450,7 @@ impl Shard {
         }
         let version = BlockVersion {
             id,
-            parent: update.header.parent_hash,
+            header: update.header.clone(),
             top,
             versions: made.into_iter().flatten().collect(),
             codes: codes.keys().copied().collect(),
@@ -448,13 +498,109 @@ impl Shard {
         Ok(own)
     }
 
-    /// Makes a block the oldest one: removes all that do not descend from it.
+    /// Makes a block the oldest one: removes all that do not descend from it. While a snapshot is being made, this waits for its
+    /// end, and the versions count until then.
     ///
     /// # Errors
     ///
     /// [`ApplyError::Unknown`] if the shard does not have it.
     pub fn finalize(&self, id: BlockId) -> Result<(), ApplyError> {
         let _changing = self.changing.lock();
+        let mut pins = self.pins.lock();
+        if pins.count > 0 {
+            let known = self.known.read();
+            if known.get(&id.hash).is_none_or(|version| version.id != id) {
+                return Err(ApplyError::Unknown(id));
+            }
+            if pins
+                .finalized
+                .is_none_or(|before| before.number < id.number)
+            {
+                pins.finalized = Some(id);
+            }
+            return Ok(());
+        }
+        self.make_oldest(id)
+    }
+
+    /// The oldest version, kept while the result lives.
+    pub(crate) fn pin(&self) -> Pin<'_> {
+        let _changing = self.changing.lock();
+        self.pins.lock().count += 1;
+        let block = self.known.read().oldest();
+        Pin { shard: self, block }
+    }
+
+    /// Accounts and slots at one block, from a place on, until these are `leaves_max` leaves. Returns where to go on; `None` at
+    /// the end.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such version.
+    pub(crate) fn leaves(
+        &self,
+        block: BlockId,
+        from: Place,
+        leaves_max: usize,
+    ) -> Result<(Vec<AccountDiff>, Option<Place>), ReadError> {
+        let known = self.known.read();
+        let version = known.find(block)?;
+        let mut out = Vec::new();
+        let first = self.range.place(&from.account()).unwrap_or(0);
+        let mut from = from;
+        for (at, prefix) in self.range.prefixes().enumerate().skip(first) {
+            if at > first {
+                from = Place::at(first_below(&prefix));
+            }
+            let subtrie = self.subtries[at].read();
+            let view = subtrie.at(&version.versions[at]);
+            let left = leaves_max.saturating_sub(leaf_count(&out));
+            if let Some(next) = leaves::leaves(&view, from, left, &mut out) {
+                return Ok((out, Some(next)));
+            }
+        }
+        Ok((out, None))
+    }
+
+    /// Where the leaves of the shard begin.
+    pub(crate) fn first_place(&self) -> Place {
+        let first = self.range.prefixes().next();
+        Place::at(first.map_or(B256::ZERO, |prefix| first_below(&prefix)))
+    }
+
+    /// The header of a block, and the nodes above the shards.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such version.
+    pub fn header(&self, block: BlockId) -> Result<(Header, Vec<Bytes>), ReadError> {
+        let known = self.known.read();
+        let version = known.find(block)?;
+        let top = version.top.nodes_from(0).cloned().collect();
+        Ok((version.header.clone(), top))
+    }
+
+    /// Whether the shard has the state after a block.
+    pub fn has(&self, block: BlockId) -> bool {
+        self.known.read().find(block).is_ok()
+    }
+
+    /// Whether the shard has the state after the block with this hash.
+    pub fn knows(&self, hash: &B256) -> bool {
+        self.known.read().get(hash).is_some()
+    }
+
+    /// The hashes of all codes that accounts have or had.
+    pub(crate) fn code_hashes(&self) -> Vec<B256> {
+        self.codes.read().hashes().collect()
+    }
+
+    /// A code that an account of the shard has or had.
+    pub(crate) fn code(&self, hash: &B256) -> Option<Bytes> {
+        self.codes.read().get(hash).cloned()
+    }
+
+    fn make_oldest(&self, id: BlockId) -> Result<(), ApplyError> {
         let mut known = self.known.write();
         if known.get(&id.hash).is_none_or(|version| version.id != id) {
             return Err(ApplyError::Unknown(id));

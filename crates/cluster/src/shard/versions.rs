@@ -1,6 +1,7 @@
 //! The blocks of which a shard has versions.
 
 use crate::{bag::ReadError, top::Top};
+use alloy_consensus::Header;
 use alloy_primitives::{B256, map::HashMap};
 use cambium_primitives::BlockId;
 use cambium_trie::Version;
@@ -12,7 +13,7 @@ pub(super) type Versions = Vec<Version>;
 #[derive(Debug)]
 pub(super) struct BlockVersion {
     pub(super) id: BlockId,
-    pub(super) parent: B256,
+    pub(super) header: Header,
     pub(super) top: Top,
     pub(super) versions: Versions,
     /// Hashes of the codes of accounts that the block puts.
@@ -102,7 +103,7 @@ impl Known {
     fn children(&self, hash: &B256) -> impl Iterator<Item = B256> {
         let blocks = self.blocks.values();
         blocks
-            .filter(move |block| block.parent == *hash)
+            .filter(move |block| block.header.parent_hash == *hash)
             .map(|block| block.id.hash)
     }
 
@@ -112,7 +113,7 @@ impl Known {
         let mut at = *hash;
         while at != self.oldest.hash {
             path.push(at);
-            at = self.blocks[&at].parent;
+            at = self.blocks[&at].header.parent_hash;
         }
         path.reverse();
         path

@@ -47,7 +47,7 @@ pub struct NatsStream {
 }
 
 impl Nats {
-    /// The stream of records. Makes it if there is none.
+    /// The stream of records. Makes it if there is none, and if the options say so.
     ///
     /// # Errors
     ///
@@ -72,14 +72,22 @@ impl Nats {
             deny_delete: false,
             ..Config::default()
         };
-        let made = self.wait(self.context().get_or_create_stream(config.clone()));
-        let stream = made.map_err(request_error)?;
+        let stream = match options.makes {
+            true => {
+                let made = self.wait(self.context().get_or_create_stream(config.clone()));
+                made.map_err(request_error)?
+            }
+            false => {
+                let found = self.wait(self.context().get_stream(&config.name));
+                found.map_err(|error| self.no_cluster(error))?
+            }
+        };
         let found = &stream.cached_info().config;
         let differs = |what: String| {
             let name = config.name.clone();
             Err(NatsError::Other { name, what })
         };
-        if found.num_replicas != config.num_replicas {
+        if options.makes && found.num_replicas != config.num_replicas {
             let (found, own) = (found.num_replicas, config.num_replicas);
             return differs(format!("{found} replicas instead of {own}"));
         }

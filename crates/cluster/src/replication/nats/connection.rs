@@ -15,6 +15,8 @@ pub struct NatsOptions {
     pub tls: Option<NatsTls>,
     /// Name of the stream, with which the names of all buckets begin: letters, digits, `-` and `_`.
     pub name: String,
+    /// Whether what is not there is made, with the options that follow. Otherwise it has to be there, as it may be.
+    pub makes: bool,
     /// On how many servers each record is: 1, 3 or 5.
     pub replicas: usize,
     /// Most bytes of the stream of records. Appending fails beyond it, until old records are removed.
@@ -45,6 +47,7 @@ impl Default for NatsOptions {
             credentials: None,
             tls: None,
             name: "cambium".to_owned(),
+            makes: false,
             replicas: 3,
             stream_bytes_max: 16 << 30,
             snapshot_bytes_max: 256 << 30,
@@ -64,6 +67,14 @@ pub enum NatsError {
         /// Addresses of the servers.
         urls: String,
         /// What is wrong.
+        what: String,
+    },
+    /// What is to be there is not.
+    #[error("there is no cluster {name:?} on these servers: {what}")]
+    NoCluster {
+        /// Name of the cluster.
+        name: String,
+        /// What the servers say.
         what: String,
     },
     /// The options make no sense.
@@ -198,7 +209,16 @@ impl Nats {
         &self.inner.context
     }
 
-    pub(super) fn options(&self) -> &NatsOptions {
+    /// What an error means of something that has to be there.
+    pub(super) fn no_cluster(&self, error: impl std::fmt::Display) -> NatsError {
+        NatsError::NoCluster {
+            name: self.inner.options.name.clone(),
+            what: error.to_string(),
+        }
+    }
+
+    /// Where the servers are, and what is on them.
+    pub fn options(&self) -> &NatsOptions {
         &self.inner.options
     }
 }

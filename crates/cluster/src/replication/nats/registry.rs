@@ -51,7 +51,7 @@ pub struct Registry {
 }
 
 impl Nats {
-    /// The buckets of epochs, members and placement. Makes them if there are none.
+    /// The buckets of epochs, members and placement. Makes them if there are none, and if the options say so.
     ///
     /// # Errors
     ///
@@ -80,6 +80,10 @@ impl Nats {
             ..kv::Config::default()
         };
         self.wait(async {
+            if !options.makes {
+                let found = self.context().get_key_value(&bucket).await;
+                return found.map_err(|error| self.no_cluster(error));
+            }
             // If it is there with another configuration, this fails.
             match self.context().create_key_value(config).await {
                 Ok(store) => Ok(store),

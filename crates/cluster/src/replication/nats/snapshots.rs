@@ -88,7 +88,7 @@ impl std::fmt::Debug for Snapshots {
 }
 
 impl Nats {
-    /// The store of snapshots. Makes it if there is none.
+    /// The store of snapshots. Makes it if there is none, and if the options say so.
     ///
     /// # Errors
     ///
@@ -104,6 +104,10 @@ impl Nats {
             ..object_store::Config::default()
         };
         let store = self.wait(async {
+            if !options.makes {
+                let found = self.context().get_object_store(&bucket).await;
+                return found.map_err(|error| self.no_cluster(error));
+            }
             match self.context().create_object_store(config).await {
                 Ok(store) => Ok(store),
                 Err(made) => {

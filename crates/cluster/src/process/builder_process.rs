@@ -1,0 +1,286 @@
+//! The process of a builder: submissions in, signed blocks out.
+//!
+//! ```text
+//!   submissions ---> waiting, bounded ---> Builder: revised, executed, root
+//!                                             |
+//!                 update and choice in the stream <---+---> block with its witness, kept for verifiers
+//! ```
+
+use crate::{
+    builder::{BuildError, Builder, Built},
+    replication::{PublishError, Publisher, Record, SignedUpdate, Signer, Stream, StreamError},
+    rpc::BuilderHost,
+    submission::Submission,
+};
+use alloy_consensus::Header;
+use alloy_primitives::{Address, B256, Bytes};
+use alloy_rlp::Encodable;
+use cambium_chain::{ChainSpec, DraftAttributes, WitnessForm};
+use cambium_primitives::BlockId;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// Limits of a builder, and what its blocks have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuilderOptions {
+    /// Who gets the fees.
+    pub beneficiary: Address,
+    /// The gas limit of blocks, towards which it goes.
+    pub gas_limit: u64,
+    /// Most submissions that wait.
+    pub waiting: usize,
+    /// Most bytes of nodes and codes of all that wait.
+    pub waiting_bytes: usize,
+    /// Number of blocks that are kept with their witnesses and updates.
+    pub kept: usize,
+    /// How far below the head blocks are final.
+    pub final_below: u64,
+}
+
+impl Default for BuilderOptions {
+    fn default() -> Self {
+        Self {
+            beneficiary: Address::ZERO,
+            gas_limit: 60_000_000,
+            waiting: 100_000,
+            waiting_bytes: 1 << 30,
+            kept: 256,
+            final_below: 64,
+        }
+    }
+}
+
+/// Why a block is not built, or not published.
+#[derive(Debug, thiserror::Error)]
+pub enum BuilderProcessError {
+    /// It can't be built.
+    #[error(transparent)]
+    Build(#[from] Box<BuildError>),
+    /// It can't be published: the next attempt publishes it first.
+    #[error(transparent)]
+    Publish(#[from] Box<PublishError>),
+    /// The stream can't be read.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+impl From<PublishError> for BuilderProcessError {
+    fn from(error: PublishError) -> Self {
+        Self::Publish(Box::new(error))
+    }
+}
+
+/// Submissions that wait.
+#[derive(Debug, Default)]
+struct Waiting {
+    submissions: VecDeque<Submission>,
+    bytes: usize,
+}
+
+/// A block that was built.
+#[derive(Debug)]
+struct Kept {
+    update: SignedUpdate,
+    witness: Bytes,
+}
+
+/// A builder that publishes what it builds.
+#[derive(Debug)]
+pub struct BuilderProcess<S> {
+    options: BuilderOptions,
+    spec: ChainSpec,
+    signer: Signer,
+    waiting: Mutex<Waiting>,
+    kept: Mutex<VecDeque<Kept>>,
+    building: Mutex<Building<S>>,
+}
+
+/// What one thread has that builds.
+#[derive(Debug)]
+struct Building<S> {
+    builder: Builder,
+    /// The head.
+    parent: Header,
+    publisher: Publisher<S>,
+    epoch: u64,
+    choices: u64,
+    /// Blocks that the stream has, of which it has lost some.
+    unpublished: VecDeque<SignedUpdate>,
+    finalized: BlockId,
+}
+
+impl<S: Stream> BuilderProcess<S> {
+    /// A builder of an epoch that is open, at the block of `builder`, whose header is `parent`, and which is final.
+    pub fn new(
+        builder: Builder,
+        parent: Header,
+        spec: ChainSpec,
+        signer: Signer,
+        publisher: Publisher<S>,
+        epoch: u64,
+        options: BuilderOptions,
+    ) -> Self {
+        let finalized = builder.reader().block();
+        Self {
+            options,
+            spec,
+            signer,
+            waiting: Mutex::default(),
+            kept: Mutex::default(),
+            building: Mutex::new(Building {
+                builder,
+                parent,
+                publisher,
+                epoch,
+                choices: 0,
+                unpublished: VecDeque::new(),
+                finalized,
+            }),
+        }
+    }
+
+    /// The head, and how many submissions wait.
+    pub fn status(&self) -> (BlockId, usize) {
+        let waiting = self.waiting.lock().submissions.len();
+        (self.building.lock().builder.reader().block(), waiting)
+    }
+
+    /// Builds a block of what waits, as far as its gas goes, and publishes it. Submissions that are left out are returned with the
+    /// reasons.
+    ///
+    /// # Errors
+    ///
+    /// If the block can't be built or published. What was built is published by the next call.
+    pub fn build(&self, timestamp: u64) -> Result<(Built, Vec<String>), BuilderProcessError> {
+        let mut building = self.building.lock();
+        let building = &mut *building;
+        building.publish_all(&self.kept)?;
+        let head = building.builder.reader().block();
+        let attributes = DraftAttributes {
+            timestamp: timestamp.max(building.parent.timestamp + 1),
+            beneficiary: self.options.beneficiary,
+            gas_limit: self.options.gas_limit,
+            ..DraftAttributes::default()
+        };
+        let draft = self.spec.draft(&building.parent, head.hash, &attributes);
+        let submissions = self.take(draft.header.gas_limit);
+        let built = match building.builder.build(draft, &submissions) {
+            Ok(built) => built,
+            Err(error) => {
+                // They may fit another time.
+                self.give_back(submissions);
+                return Err(Box::new(error).into());
+            }
+        };
+        let left_out = built.left_out.iter().map(|(at, reason)| {
+            let hash = submissions.get(*at).map(|it| *it.transaction.tx_hash());
+            format!(
+                "transaction {} is left out: {reason}",
+                hash.unwrap_or_default()
+            )
+        });
+        let left_out = left_out.collect();
+        let mut parent = Vec::new();
+        building.parent.encode(&mut parent);
+        let witness = built.witness(parent.into()).to_json(WitnessForm::Own);
+        let update = self
+            .signer
+            .sign_update(building.epoch, built.update.clone());
+        building.parent = built.block.header.clone();
+        building.unpublished.push_back(update.clone());
+        let mut kept = self.kept.lock();
+        kept.push_back(Kept {
+            update,
+            witness: witness.to_string().into_bytes().into(),
+        });
+        while kept.len() > self.options.kept.max(1) {
+            kept.pop_front();
+        }
+        let final_at = built.id.number.saturating_sub(self.options.final_below);
+        let newly = kept.iter().map(|it| it.update.id());
+        if let Some(id) = newly.filter(|id| id.number <= final_at).last() {
+            building.finalized = id;
+        }
+        drop(kept);
+        building.publish_all(&self.kept)?;
+        building.choices += 1;
+        let (number, finalized) = (building.choices, building.finalized);
+        let choice = self
+            .signer
+            .choose(building.epoch, number, built.id, finalized, finalized);
+        building.publisher.publish(&Record::from(choice))?;
+        Ok((built, left_out))
+    }
+
+    /// What waits, in order, as long as the gas limits of all fit into a block.
+    fn take(&self, gas_limit: u64) -> Vec<Submission> {
+        use alloy_consensus::Transaction as _;
+        let mut waiting = self.waiting.lock();
+        let (mut taken, mut left) = (Vec::new(), gas_limit);
+        while let Some(next) = waiting.submissions.front() {
+            let gas = next.transaction.gas_limit();
+            if gas > left && gas <= gas_limit {
+                break;
+            }
+            left = left.saturating_sub(gas);
+            let next = waiting.submissions.pop_front();
+            taken.extend(next);
+        }
+        waiting.bytes -= taken.iter().map(|it| it.bag.bytes()).sum::<usize>();
+        taken
+    }
+
+    fn give_back(&self, submissions: Vec<Submission>) {
+        let mut waiting = self.waiting.lock();
+        waiting.bytes += submissions.iter().map(|it| it.bag.bytes()).sum::<usize>();
+        for submission in submissions.into_iter().rev() {
+            waiting.submissions.push_front(submission);
+        }
+    }
+}
+
+impl<S: Stream> Building<S> {
+    /// Publishes what the stream does not have. If it has lost what it had acknowledged, all that is kept is published again: shards
+    /// ignore what they know.
+    fn publish_all(&mut self, kept: &Mutex<VecDeque<Kept>>) -> Result<(), BuilderProcessError> {
+        while let Some(update) = self.unpublished.front() {
+            match self.publisher.publish(&Record::from(update.clone())) {
+                Ok(_) => {
+                    self.unpublished.pop_front();
+                }
+                Err(PublishError::Lost { .. }) => {
+                    self.publisher.read_again()?;
+                    let kept = kept.lock();
+                    self.unpublished = kept.iter().map(|it| it.update.clone()).collect();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Stream + 'static> BuilderHost for std::sync::Arc<BuilderProcess<S>> {
+    fn submit(&self, submission: Submission) -> Result<(), String> {
+        let mut waiting = self.waiting.lock();
+        let BuilderOptions {
+            waiting: most,
+            waiting_bytes,
+            ..
+        } = self.options;
+        let bytes = waiting.bytes + submission.bag.bytes();
+        if waiting.submissions.len() >= most || bytes > waiting_bytes {
+            let count = waiting.submissions.len();
+            return Err(format!("{count} submissions wait: submit it later"));
+        }
+        waiting.bytes = bytes;
+        waiting.submissions.push_back(submission);
+        Ok(())
+    }
+
+    fn witness(&self, block: &B256) -> Option<prost::bytes::Bytes> {
+        let kept = self.kept.lock();
+        let found = kept.iter().find(|it| it.update.id().hash == *block);
+        found.map(|it| it.witness.0.clone())
+    }
+}

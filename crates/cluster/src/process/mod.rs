@@ -1,0 +1,27 @@
+//! The processes of shards and of builders: what they start from, how they follow the stream or write it, and what they keep.
+//!
+//! ```text
+//!   start     newest snapshot in the folder ---> journal from there on ---> the stream from there on
+//!             or one from the object store, a replica, or a database
+//!   record    judged (Follower) ---> applied and verified (Shard) ---> journal
+//!             a block that is missing comes from a replica or a builder, by hash
+//!   choice    blocks become final ---> now and then a snapshot; older records leave the journal
+//! ```
+//!
+//! | file | content |
+//! |---|---|
+//! | `peers` | others that may have what is missing |
+//! | `files` | snapshots in the shard's folder |
+//! | `progress` | what was applied where in the stream |
+//! | `shard_process` | the process itself |
+//! | `builder_process` | the process of a builder: submissions in, signed blocks out |
+
+mod peers;
+mod files;
+mod progress;
+mod shard_process;
+mod builder_process;
+
+pub use builder_process::{BuilderOptions, BuilderProcess, BuilderProcessError};
+pub use peers::{Peer, RemotePeer};
+pub use shard_process::{ProcessError, ProcessOptions, ShardProcess, Taken};

@@ -1,0 +1,769 @@
+//! The process of a shard.
+
+use super::{files, peers::Peer, progress::Progress};
+use crate::{
+    range::ShardRange,
+    replication::{
+        BuilderKeys, Choice, Follower, FollowerState, Hole, Journal, JournalError, JournalOptions,
+        Missing, Record, SignedUpdate, Stream, StreamError, StreamItem, StreamPosition, Verdict,
+    },
+    rpc::{HostStatus, ShardHost, Wanted},
+    shard::{ApplyError, Shard, ShardLimits},
+    snapshot::SnapshotError,
+};
+use alloy_primitives::{B256, Bytes};
+use cambium_disk::{Disk, DiskError, DiskLock, LockError};
+use cambium_primitives::BlockId;
+use parking_lot::{Mutex, RwLock};
+use std::{
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Name of the file that is locked while a process has the folder.
+const LOCK: &str = "lock";
+/// Bytes of records after which the journal is synced although more of them wait.
+const SYNC_BYTES: usize = 8 << 20;
+/// How long to wait for a record before looking whether to stop.
+const WAIT: Duration = Duration::from_millis(200);
+/// Pause before what has failed is tried again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What a process is for, and its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessOptions {
+    /// Which part of the state.
+    pub range: ShardRange,
+    /// Limits of the shard.
+    pub limits: ShardLimits,
+    /// Sizes of the journal.
+    pub journal: JournalOptions,
+    /// Number of blocks that become final between two snapshots.
+    pub snapshot_blocks: u64,
+    /// How long to look for a block that nobody has, before the record that needs it is passed.
+    pub patience: Duration,
+}
+
+/// Why a process can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// Another process has the folder, or it can't be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The folder can't be read or written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The journal fails.
+    #[error(transparent)]
+    Journal(#[from] Box<JournalError>),
+    /// A snapshot can't be written.
+    #[error(transparent)]
+    Snapshot(#[from] Box<SnapshotError>),
+    /// The stream can't be reached.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+impl From<JournalError> for ProcessError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(Box::new(error))
+    }
+}
+
+impl From<SnapshotError> for ProcessError {
+    fn from(error: SnapshotError) -> Self {
+        Self::Snapshot(Box::new(error))
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It was judged: the follower is behind it.
+    Judged,
+    /// A block is missing, which nobody has now. The record has to be given again.
+    Waits(B256),
+    /// The shard has no room before a block is final. The record has to be given again.
+    Full,
+}
+
+/// A shard that follows the stream of updates, with its folder.
+pub struct ShardProcess {
+    options: ProcessOptions,
+    disk: Arc<dyn Disk>,
+    peers: Vec<Box<dyn Peer>>,
+    journal: Journal,
+    shard: RwLock<Option<Arc<Shard>>>,
+    following: Mutex<Following>,
+    shown: Mutex<Shown>,
+    _lock: DiskLock,
+}
+
+/// What changes with each record. One thread has it at a time.
+struct Following {
+    follower: Follower,
+    progress: Progress,
+    /// An update for which there was no room.
+    waits: Option<(SignedUpdate, Bytes, FollowerState)>,
+    /// Height of the newest snapshot in the folder.
+    snapshot: u64,
+}
+
+/// What others see.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    state: FollowerState,
+    head: Option<BlockId>,
+    loading: String,
+    trouble: String,
+}
+
+impl std::fmt::Debug for ShardProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ShardProcess({:?})", self.options.range)
+    }
+}
+
+impl ShardProcess {
+    /// Opens a folder: loads its newest snapshot that is whole, and replays its journal. There may be neither: then
+    /// [`Self::adopt`] or [`Self::load`] gives it a state.
+    ///
+    /// # Errors
+    ///
+    /// If another process has the folder, or if it can't be read. A snapshot that is damaged is passed, and is part of the status.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        keys: BuilderKeys,
+        peers: Vec<Box<dyn Peer>>,
+        options: ProcessOptions,
+    ) -> Result<Self, ProcessError> {
+        disk.create_dir("")?;
+        let lock = disk.lock(LOCK)?;
+        let (journal, recovery) = Journal::open(Arc::clone(&disk), options.journal.clone())?;
+        let mut troubles: Vec<String> = recovery
+            .damage
+            .iter()
+            .map(|damage| format!("journal: {damage}"))
+            .collect();
+        let mut loaded = None;
+        for (block, name) in files::list(&*disk)? {
+            let source = files::read(&*disk, &name)?;
+            match Shard::read_snapshot(source, options.range, options.limits) {
+                Ok((shard, note)) => {
+                    loaded = Some((shard, note));
+                    break;
+                }
+                Err(error) => {
+                    let number = block.number;
+                    let shown = disk.display_path(&name);
+                    troubles.push(format!("{shown}, of block {number}, is passed: {error}"));
+                }
+            }
+        }
+        let process = Self {
+            following: Mutex::new(Following {
+                follower: Follower::new(keys, FollowerState::default()),
+                progress: Progress::default(),
+                waits: None,
+                snapshot: 0,
+            }),
+            shown: Mutex::new(Shown {
+                loading: "it has no snapshot yet".to_owned(),
+                trouble: troubles.join("; "),
+                ..Shown::default()
+            }),
+            options,
+            disk,
+            peers,
+            journal,
+            shard: RwLock::new(None),
+            _lock: lock,
+        };
+        if let Some((shard, note)) = loaded {
+            process.begin(Arc::new(shard), &note, &recovery.state)?;
+        }
+        Ok(process)
+    }
+
+    /// Whether it has a state to serve.
+    pub fn is_loaded(&self) -> bool {
+        self.shard.read().is_some()
+    }
+
+    /// Takes a state from elsewhere, with the state of the follower that it came with, and writes a snapshot of it.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be written.
+    pub fn adopt(&self, shard: Shard, note: &[u8]) -> Result<(), ProcessError> {
+        let shard = Arc::new(shard);
+        self.write(&shard, Some(note))?;
+        self.begin(shard, note, &FollowerState::default())
+    }
+
+    /// Takes a snapshot from a stream of bytes, as [`Self::adopt`].
+    ///
+    /// # Errors
+    ///
+    /// If it is damaged, or can't be written.
+    pub fn load(&self, source: impl Read) -> Result<(), ProcessError> {
+        let (shard, note) = Shard::read_snapshot(source, self.options.range, self.options.limits)?;
+        self.adopt(shard, &note)
+    }
+
+    /// Takes the state of the first peer that has one. False if none has.
+    ///
+    /// # Errors
+    ///
+    /// If the snapshot can't be written.
+    pub fn load_from_peers(&self) -> Result<bool, ProcessError> {
+        for peer in &self.peers {
+            match peer.snapshot(self.options.range, self.options.limits) {
+                Ok((shard, note)) => {
+                    self.adopt(shard, &note)?;
+                    return Ok(true);
+                }
+                Err(error) => {
+                    self.shown.lock().loading = format!("{}: {error}", peer.name());
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Serves a state, after what the journal has from there on.
+    fn begin(
+        &self,
+        shard: Arc<Shard>,
+        note: &[u8],
+        last: &FollowerState,
+    ) -> Result<(), ProcessError> {
+        let mut following = self.following.lock();
+        // Of the two, the one that has read more. An unreadable note is one that has read nothing.
+        let noted = FollowerState::decode(note).unwrap_or_default();
+        following.snapshot = shard.stats().oldest.number;
+        following.follower = Follower::new(following.follower.keys().clone(), noted.clone());
+        let mut before = noted.clone();
+        for entry in self.journal.entries() {
+            let entry = entry?;
+            match Record::decode(&entry.record) {
+                Ok(Record::Update(update)) => {
+                    let id = update.id();
+                    let is_new = id.number > shard.stats().oldest.number && !shard.has(id);
+                    if is_new && self.apply(&shard, &following.follower, &update).is_ok() {
+                        let progress = &mut following.progress;
+                        progress.add(entry.position, id, before.clone());
+                    }
+                }
+                Ok(Record::Choice(choice)) => self.follow(&shard, &mut following, &choice),
+                Ok(Record::Epoch(_)) | Err(_) => {}
+            }
+            before = entry.state;
+        }
+        let state = match last.position > noted.position {
+            true => last.clone(),
+            false => noted,
+        };
+        following.follower = Follower::new(following.follower.keys().clone(), state);
+        self.show(&following.follower);
+        self.shown.lock().loading.clear();
+        *self.shard.write() = Some(shard);
+        Ok(())
+    }
+
+    /// Applies an update, with blocks before it that are missing, if somebody has them.
+    fn apply(
+        &self,
+        shard: &Shard,
+        follower: &Follower,
+        update: &SignedUpdate,
+    ) -> Result<(), ApplyError> {
+        let applied = shard.apply(update.id(), update.update());
+        let Err(ApplyError::NoParent { parent, .. }) = applied else {
+            return applied;
+        };
+        match self.fetch(shard, follower, parent) {
+            Some(chain) => {
+                for (missing, _) in chain {
+                    shard.apply(missing.id(), missing.update())?;
+                }
+                shard.apply(update.id(), update.update())
+            }
+            None => applied,
+        }
+    }
+
+    /// Judges the next record of the stream, and does what follows from it. Records have to be given in order. A record that was
+    /// [not judged](Taken) has to be given again; [`Self::pass`] goes on without.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be written. The process has to be opened again.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no state.
+    pub fn take(&self, item: &StreamItem) -> Result<Taken, ProcessError> {
+        let shard = self.shard.read().clone();
+        let shard = shard.expect("a process that takes records has a state");
+        let mut following = self.following.lock();
+        let following = &mut *following;
+        if let Some((update, record, before)) = following.waits.take() {
+            return self.put(&shard, following, update, record, before);
+        }
+        let record = item.record.clone().unwrap_or_default();
+        loop {
+            let before = following.follower.state().clone();
+            let is_known = |hash: &B256| shard.knows(hash);
+            match following.follower.step(item, is_known) {
+                Verdict::Apply(update) => {
+                    return self.put(&shard, following, *update, record, before);
+                }
+                Verdict::Choose(choice) => {
+                    self.follow(&shard, following, &choice);
+                    self.note(following, None, &record)?;
+                }
+                Verdict::Opened(_) => self.note(following, None, &record)?,
+                Verdict::Ignore(_) => {}
+                Verdict::Damaged(damage) => {
+                    self.shown.lock().trouble = damage.to_string();
+                    for peer in &self.peers {
+                        if self.fill(&shard, following, &**peer, damage.position)? {
+                            self.shown.lock().trouble.clear();
+                            break;
+                        }
+                    }
+                }
+                Verdict::Missing(Missing::Block(hash)) => {
+                    if is_of_the_past(&record, shard.stats().oldest) {
+                        following.follower.skip(item);
+                        break;
+                    }
+                    let Some(chain) = self.fetch(&shard, &following.follower, hash) else {
+                        return Ok(Taken::Waits(hash));
+                    };
+                    for (update, bytes) in chain {
+                        let id = update.id();
+                        if shard.apply(id, update.update()).is_err() {
+                            return Ok(Taken::Waits(hash));
+                        }
+                        let state = following.follower.state();
+                        following.progress.add(item.position, id, state.clone());
+                        let (position, block) = (item.position, id.hash);
+                        self.journal.append_filled(position, state, block, &bytes)?;
+                    }
+                    continue;
+                }
+                Verdict::Missing(Missing::Records(hole)) => {
+                    self.fill_all(&shard, following, hole)?;
+                    continue;
+                }
+            }
+            break;
+        }
+        self.show(&following.follower);
+        Ok(Taken::Judged)
+    }
+
+    /// Passes a record for which a block is missing that nobody has. If it comes to light later, the next block that needs it fetches it.
+    pub fn pass(&self, item: &StreamItem) {
+        let mut following = self.following.lock();
+        following.waits = None;
+        following.follower.skip(item);
+        self.show(&following.follower);
+    }
+
+    /// Applies an update whose parent is there, and journals it.
+    fn put(
+        &self,
+        shard: &Shard,
+        following: &mut Following,
+        update: SignedUpdate,
+        record: Bytes,
+        before: FollowerState,
+    ) -> Result<Taken, ProcessError> {
+        let id = update.id();
+        match shard.apply(id, update.update()) {
+            Ok(()) => {
+                let at = following.follower.state().position;
+                following.progress.add(at, id, before);
+                self.note(following, Some(id.hash), &record)?;
+            }
+            Err(error @ ApplyError::Full { .. }) => {
+                self.shown.lock().trouble = error.to_string();
+                following.waits = Some((update, record, before));
+                return Ok(Taken::Full);
+            }
+            // The builder lies, or is mistaken. What descends from the block is missing a parent.
+            Err(error) => self.shown.lock().trouble = format!("refused: {error}"),
+        }
+        self.show(&following.follower);
+        Ok(Taken::Judged)
+    }
+
+    fn note(
+        &self,
+        following: &Following,
+        block: Option<B256>,
+        record: &[u8],
+    ) -> Result<(), ProcessError> {
+        let state = following.follower.state();
+        Ok(self.journal.append(state, block, record)?)
+    }
+
+    /// Follows a choice of the head. Its blocks are known.
+    fn follow(&self, shard: &Shard, following: &mut Following, choice: &Choice) {
+        // A block that was final before it was known is so by the next choice.
+        if shard.finalize(choice.finalized).is_ok() {
+            following.progress.finalize(choice.finalized.number);
+        }
+        self.shown.lock().head = Some(choice.head);
+    }
+
+    /// A block and those before it that are missing, parents first, from peers. `None` if nobody has them all.
+    fn fetch(
+        &self,
+        shard: &Shard,
+        follower: &Follower,
+        hash: B256,
+    ) -> Option<Vec<(SignedUpdate, Vec<u8>)>> {
+        let (mut chain, mut wanted) = (Vec::new(), hash);
+        let oldest = shard.stats().oldest.number;
+        while !shard.knows(&wanted) {
+            let mut found = self.peers.iter().filter_map(|peer| {
+                let bytes = peer.record(Wanted::Block(wanted)).ok().flatten()?;
+                let update = follower.verify_block(wanted, &bytes).ok().flatten()?;
+                Some((update, bytes))
+            });
+            let (update, bytes) = found.next()?;
+            if update.id().number <= oldest || chain.len() == self.options.limits.versions {
+                return None;
+            }
+            wanted = update.parent();
+            chain.push((update, bytes));
+        }
+        chain.reverse();
+        Some(chain)
+    }
+
+    /// Fills a hole as far as peers have its records, and goes on without the rest.
+    fn fill_all(
+        &self,
+        shard: &Shard,
+        following: &mut Following,
+        hole: Hole,
+    ) -> Result<(), ProcessError> {
+        for position in hole.first.0..=hole.last.0 {
+            for peer in &self.peers {
+                if self.fill(shard, following, &**peer, StreamPosition(position))? {
+                    break;
+                }
+            }
+        }
+        following.follower.give_up(hole);
+        Ok(())
+    }
+
+    /// Asks a peer for a record of a hole. False if it does not have it, or if it is of no use.
+    fn fill(
+        &self,
+        shard: &Shard,
+        following: &mut Following,
+        peer: &dyn Peer,
+        position: StreamPosition,
+    ) -> Result<bool, ProcessError> {
+        let Ok(Some(record)) = peer.record(Wanted::Position(position.0)) else {
+            return Ok(false);
+        };
+        let is_known = |hash: &B256| shard.knows(hash);
+        let before = following.follower.state().clone();
+        Ok(match following.follower.fill(position, &record, is_known) {
+            Verdict::Apply(update) => {
+                let id = update.id();
+                if shard.apply(id, update.update()).is_ok() {
+                    following.progress.add(position, id, before);
+                    let state = following.follower.state();
+                    self.journal
+                        .append_filled(position, state, id.hash, &record)?;
+                }
+                true
+            }
+            Verdict::Choose(choice) => {
+                self.follow(shard, following, &choice);
+                true
+            }
+            Verdict::Opened(_) | Verdict::Ignore(_) => true,
+            Verdict::Damaged(_) | Verdict::Missing(_) => false,
+        })
+    }
+
+    /// Makes what was taken durable.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be written. The process has to be opened again.
+    pub fn sync(&self) -> Result<(), ProcessError> {
+        Ok(self.journal.sync()?)
+    }
+
+    /// The newest snapshot in the folder: its block, and its bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be read.
+    pub fn newest_snapshot(&self) -> Result<Option<(BlockId, impl Read + Send)>, ProcessError> {
+        let newest = files::list(&*self.disk)?.into_iter().next();
+        let open = |(block, name): (BlockId, String)| Ok((block, files::read(&*self.disk, &name)?));
+        newest.map(open).transpose()
+    }
+
+    /// Whether so many blocks are final since the last snapshot that another one is due.
+    pub fn is_snapshot_due(&self) -> bool {
+        let shard = self.shard.read().clone();
+        let last = self.following.lock().snapshot;
+        shard.is_some_and(|shard| {
+            shard.stats().oldest.number >= last.saturating_add(self.options.snapshot_blocks)
+        })
+    }
+
+    /// Writes a snapshot of the oldest block's state, and removes what the journal has of blocks before. Records may be taken
+    /// meanwhile. Returns the block, if there is a state.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be written.
+    pub fn write_snapshot(&self) -> Result<Option<BlockId>, ProcessError> {
+        let Some(shard) = self.shard.read().clone() else {
+            return Ok(None);
+        };
+        self.write(&shard, None).map(Some)
+    }
+
+    /// Writes a snapshot, with a note or that of this process.
+    fn write(&self, shard: &Shard, note: Option<&[u8]>) -> Result<BlockId, ProcessError> {
+        let pin = shard.pin();
+        let block = pin.block;
+        let own = || self.state_for(block).encode();
+        let note = note.map_or_else(own, <[u8]>::to_vec);
+        files::write(&*self.disk, block, |out| {
+            let out = shard.write_pinned(&pin, out, &note)?;
+            out.flush()
+                .map_err(|source| ProcessError::from(SnapshotError::Io { at: 0, source }))
+        })?;
+        drop(pin);
+        let position = FollowerState::decode(&note).map(|state| state.position);
+        self.journal.remove_before(position.unwrap_or_default())?;
+        let mut following = self.following.lock();
+        following.snapshot = following.snapshot.max(block.number);
+        Ok(block)
+    }
+
+    /// The state from which a follower sees all that comes after a block that is final.
+    fn state_for(&self, block: BlockId) -> FollowerState {
+        let following = self.following.lock();
+        let state = following.progress.state_for(block.number);
+        state.unwrap_or(following.follower.state()).clone()
+    }
+
+    fn show(&self, follower: &Follower) {
+        self.shown.lock().state = follower.state().clone();
+    }
+
+    /// The head that the builder has chosen last.
+    pub fn head(&self) -> Option<BlockId> {
+        self.shown.lock().head
+    }
+
+    /// Follows a stream until `stop` is set. What fails is tried again, and is part of the status.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be written. The process has to be opened again.
+    pub fn run(&self, stream: &dyn Stream, stop: &AtomicBool) -> Result<(), ProcessError> {
+        let stops = || stop.load(Ordering::Relaxed);
+        thread::scope(|scope| {
+            let mut snapshot: Option<thread::ScopedJoinHandle<'_, _>> = None;
+            while !stops() {
+                if let Err(error) = self.follow_stream(stream, stop, &mut || {
+                    let is_done = snapshot.as_ref().is_none_or(|thread| thread.is_finished());
+                    if !is_done || !self.is_snapshot_due() {
+                        return Ok(());
+                    }
+                    if let Some(thread) = snapshot.take() {
+                        let written: Result<_, ProcessError> = thread
+                            .join()
+                            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                        written?;
+                    }
+                    snapshot = Some(scope.spawn(|| self.write_snapshot()));
+                    Ok(())
+                }) {
+                    match error {
+                        ProcessError::Stream(error) => {
+                            self.shown.lock().trouble = error.to_string();
+                            thread::sleep(PAUSE);
+                        }
+                        error => return Err(error),
+                    }
+                }
+            }
+            self.sync()
+        })
+    }
+
+    fn follow_stream(
+        &self,
+        stream: &dyn Stream,
+        stop: &AtomicBool,
+        between: &mut dyn FnMut() -> Result<(), ProcessError>,
+    ) -> Result<(), ProcessError> {
+        self.look_whether_it_is_the_same(stream)?;
+        let position = self.shown.lock().state.position;
+        let mut reader = stream.reader(position.next())?;
+        let mut unsynced = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let wait = if unsynced > 0 { Duration::ZERO } else { WAIT };
+            let Some(item) = reader.next(wait)? else {
+                if unsynced > 0 {
+                    self.sync()?;
+                    unsynced = 0;
+                }
+                between()?;
+                continue;
+            };
+            let started = Instant::now();
+            loop {
+                match self.take(&item)? {
+                    Taken::Judged => break,
+                    Taken::Waits(hash) => {
+                        let patience = self.options.patience;
+                        self.shown.lock().trouble = format!(
+                            "record {} needs block {hash}, which nobody has",
+                            item.position
+                        );
+                        if started.elapsed() > patience {
+                            self.pass(&item);
+                            break;
+                        }
+                    }
+                    Taken::Full => {}
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                thread::sleep(PAUSE);
+            }
+            unsynced += item.record.as_ref().map_or(1, |record| record.len());
+            if unsynced > SYNC_BYTES {
+                self.sync()?;
+                unsynced = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes back if the stream is another one than was read before, or has lost its end.
+    fn look_whether_it_is_the_same(&self, stream: &dyn Stream) -> Result<(), ProcessError> {
+        let bounds = stream.bounds()?;
+        let mut following = self.following.lock();
+        let position = following.follower.state().position;
+        if position.0 == 0 {
+            return Ok(());
+        }
+        // What was removed from its beginning says nothing.
+        if position.next() < bounds.first {
+            return Ok(());
+        }
+        let record = match position < bounds.first || position > bounds.last {
+            true => None,
+            false => {
+                let item = stream.reader(position)?.next(WAIT)?;
+                item.and_then(|item| item.record)
+            }
+        };
+        let is_before = position.next() == bounds.first && position <= bounds.last;
+        if !is_before
+            && !following
+                .follower
+                .is_same_stream(record.as_ref().map(|record| &record[..]))
+        {
+            let before = bounds.first.0.saturating_sub(1);
+            following.follower.rewind(StreamPosition(before));
+            self.show(&following.follower);
+            self.shown.lock().trouble =
+                format!("the stream is another one behind record {position}: it is read again");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a record is about blocks that are final or have lost.
+fn is_of_the_past(record: &[u8], oldest: BlockId) -> bool {
+    match Record::decode(record) {
+        Ok(Record::Update(update)) => update.id().number <= oldest.number,
+        Ok(Record::Choice(choice)) => choice.finalized.number < oldest.number,
+        _ => false,
+    }
+}
+
+impl ShardHost for Arc<ShardProcess> {
+    fn shard(&self) -> Option<Arc<Shard>> {
+        self.shard.read().clone()
+    }
+
+    fn record(&self, wanted: Wanted) -> Result<Option<Bytes>, String> {
+        ShardHost::record(&**self, wanted)
+    }
+
+    fn note(&self) -> Vec<u8> {
+        ShardHost::note(&**self)
+    }
+
+    fn status(&self) -> HostStatus {
+        ShardHost::status(&**self)
+    }
+}
+
+impl ShardHost for ShardProcess {
+    fn shard(&self) -> Option<Arc<Shard>> {
+        self.shard.read().clone()
+    }
+
+    fn record(&self, wanted: Wanted) -> Result<Option<Bytes>, String> {
+        let entry = match wanted {
+            Wanted::Block(hash) => self.journal.block(&hash),
+            Wanted::Position(position) => self.journal.at(StreamPosition(position)),
+        };
+        let entry = entry.map_err(|error| error.to_string())?;
+        Ok(entry.map(|entry| entry.record))
+    }
+
+    fn note(&self) -> Vec<u8> {
+        let Some(shard) = self.shard.read().clone() else {
+            return Vec::new();
+        };
+        // A block that becomes final meanwhile only makes the follower read more than it needs.
+        self.state_for(shard.stats().oldest).encode()
+    }
+
+    fn status(&self) -> HostStatus {
+        let Shown {
+            state,
+            loading,
+            trouble,
+            ..
+        } = self.shown.lock().clone();
+        HostStatus {
+            range: self.options.range,
+            loading,
+            position: state.position.0,
+            epoch: state.epoch,
+            trouble,
+        }
+    }
+}
