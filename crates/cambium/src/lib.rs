@@ -113,12 +113,12 @@ pub mod chain {
     pub use cambium_chain::{
         AccessListReader, AccessListWriter, AmsterdamRules, BlobSchedule, Block, BlockFault,
         BlockSource, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
-        DumpProgress, DumpSummary, ExecutedBlock, FileError, FileKind, FilePosition, Fork, Genesis,
-        GenesisAccount, GenesisError, GenesisPart, HeaderError, ImportProgress, ImportSummary,
-        InitOptions, InitProgress, InputFile, InsertedBlock, PreparedBlock, Progress,
-        READ_AHEAD_DEFAULT, RawBlock, StateUpdate, StateUpdates, StoredBlock, Timings, Transaction,
-        UpdateReader, UpdateWriter, VerifyError, WithAccessLists, WithUpdates, brief_json_error,
-        complete_header, keep_transactions,
+        DraftAttributes, DumpProgress, DumpSummary, ExecutedBlock, FileError, FileKind,
+        FilePosition, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart, HeaderError,
+        ImportProgress, ImportSummary, InitOptions, InitProgress, InputFile, InsertedBlock,
+        PreparedBlock, Progress, READ_AHEAD_DEFAULT, RawBlock, StateUpdate, StateUpdates,
+        StoredBlock, Timings, Transaction, UpdateReader, UpdateWriter, VerifyError,
+        WithAccessLists, WithUpdates, brief_json_error, complete_header, keep_transactions,
     };
 }
 
@@ -161,7 +161,8 @@ pub mod execution {
         BlockChanges, BlockExecutor, BlockInput, BlockState, Chosen, ClaimedChanges, DryRun,
         DryRunError, EvmSession, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
         ManyRead, OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError,
-        StateRead, Timed, TransactionFault, block_env, config_env, transaction_env,
+        StateRead, Timed, TransactionFault, block_env, config_env, recover_sender, recover_senders,
+        transaction_env,
     };
 }
 

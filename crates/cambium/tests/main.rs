@@ -6,6 +6,7 @@ mod support;
 mod bad_disk;
 mod bad_input;
 mod cli;
+mod cluster;
 mod configuration;
 mod dump;
 mod executors;

@@ -142,6 +142,10 @@ pub(crate) enum Failure {
     /// A file that was to be a dump of a state.
     #[error(transparent)]
     BadDump(FileError),
+    /// What a process of a cluster meets.
+    #[cfg(feature = "cluster")]
+    #[error("{0}")]
+    Cluster(String),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
     /// The name of a block that means none here.
@@ -248,6 +252,11 @@ impl Failure {
         move |source| Self::Io { file, what, source }
     }
 
+    #[cfg(feature = "cluster")]
+    pub(crate) fn cluster(error: impl fmt::Display) -> Self {
+        Self::Cluster(error.to_string())
+    }
+
     pub(crate) fn proof(root: B256, error: ProofError) -> Self {
         let error = Box::new(error);
         Self::Proof { root, error }
@@ -318,6 +327,8 @@ impl Failure {
             | Self::NoBlock(_)
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => Exit::CouldNotBeDone,
         }
     }
 

@@ -38,6 +38,8 @@ mod db;
 mod workload;
 mod kv;
 mod demo;
+#[cfg(feature = "cluster")]
+mod cluster;
 
 use args::{Args, Command, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand};
 use clap::{
@@ -184,6 +186,16 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Kv(command) => kv::run(command, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),
+        #[cfg(feature = "cluster")]
+        Command::Shard(args) => cluster::shard(args, out),
+        #[cfg(feature = "cluster")]
+        Command::Builder(args) => cluster::builder(args, out),
+        #[cfg(feature = "cluster")]
+        Command::Client(args) => cluster::client(args, out),
+        #[cfg(feature = "cluster")]
+        Command::Validator(args) => cluster::validator(args, out),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(command) => cluster::run(command, out),
         Command::Config => Ok(about::config(config)),
         Command::Completions(args) => Ok(about::completions(args)),
         Command::Man(args) => about::man(args),

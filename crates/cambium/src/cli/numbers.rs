@@ -121,7 +121,7 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
 }
 
 /// Memory of the machine in bytes, if the kernel says so.
-fn memory_of_machine() -> Option<u64> {
+pub(super) fn memory_of_machine() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib: u64 = line?.trim().strip_suffix("kB")?.trim().parse().ok()?;

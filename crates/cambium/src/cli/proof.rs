@@ -154,7 +154,7 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
 }
 
 /// The fork rules that the arguments select.
-fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
+pub(super) fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
     if let Some(path) = &args.genesis {
         let (name, file) = files::input(path)?.into_parts();
         let genesis =

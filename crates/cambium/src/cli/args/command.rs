@@ -1,5 +1,10 @@
 //! The command line as a whole: the commands, and the options common to all of them.
 
+#[cfg(feature = "cluster")]
+use super::cluster::{
+    BUILDER_HELP, BuilderProcessArgs, CLIENT_HELP, CLUSTER_HELP, ClientArgs, ClusterCommand,
+    SHARD_HELP, ShardArgs, VALIDATOR_HELP, ValidatorArgs,
+};
 use super::{
     super::{config::CONFIG_HELP, numbers::NUMBERS_HELP},
     about::{COMPLETIONS_HELP, CompletionsArgs, MAN_HELP, ManArgs},
@@ -157,6 +162,26 @@ pub(crate) enum Command {
     /// Store values under keys of 32 bytes, with a root that commits to all of them
     #[command(subcommand, after_help = KV_HELP)]
     Kv(KvCommand),
+    #[cfg(feature = "cluster")]
+    /// Serve a part of the state of a cluster from memory, with proofs
+    #[command(after_help = SHARD_HELP)]
+    Shard(ShardArgs),
+    #[cfg(feature = "cluster")]
+    /// Build blocks of submissions on the state of a cluster, and publish them
+    #[command(after_help = BUILDER_HELP)]
+    Builder(BuilderProcessArgs),
+    #[cfg(feature = "cluster")]
+    /// Run transactions on the state of a cluster, and submit them with the nodes that they read
+    #[command(after_help = CLIENT_HELP)]
+    Client(ClientArgs),
+    #[cfg(feature = "cluster")]
+    /// Execute the blocks of a cluster's builders again, without any state
+    #[command(after_help = VALIDATOR_HELP)]
+    Validator(ValidatorArgs),
+    #[cfg(feature = "cluster")]
+    /// Make, feed, look at and read a cluster: the state in the memory of several machines
+    #[command(subcommand, after_help = CLUSTER_HELP)]
+    Cluster(ClusterCommand),
     /// Generate a chain of payments, token transfers, swaps and slot reads, for any client
     #[command(after_help = WORKLOAD_HELP)]
     Workload(WorkloadArgs),
@@ -222,6 +247,12 @@ impl Command {
             | Self::Demo(_)
             | Self::Config
             | Self::Completions(_) => false,
+            #[cfg(feature = "cluster")]
+            Self::Shard(_)
+            | Self::Builder(_)
+            | Self::Client(_)
+            | Self::Validator(_)
+            | Self::Cluster(_) => false,
             Self::Man(args) => args.out.is_some(),
         }
     }

@@ -12,6 +12,8 @@ pub(crate) mod kv;
 pub(crate) mod dump;
 pub(crate) mod maintenance;
 pub(crate) mod proof;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 pub(crate) mod workload;
 mod command;
 

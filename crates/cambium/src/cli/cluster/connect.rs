@@ -1,0 +1,64 @@
+//! Connections to NATS, and what the options of several commands stand for.
+
+use super::super::{
+    args::cluster::{BuilderArgs, MakeArgs, NatsArgs, TlsArgs},
+    error::Failure,
+};
+use cambium_cluster::{BuilderKeys, Nats, NatsOptions, NatsTls, TlsFiles};
+use std::net::SocketAddr;
+use tokio::runtime::{Builder, Runtime};
+
+/// A connection to the servers of a cluster, which is made if `make` says how.
+pub(super) fn nats(args: &NatsArgs, make: Option<&MakeArgs>) -> Result<Nats, Failure> {
+    let own = NatsOptions::default();
+    let tls = args.nats_authority.clone().map(|authorities| NatsTls {
+        authorities,
+        client: None,
+    });
+    Nats::connect(NatsOptions {
+        urls: args.nats.clone(),
+        credentials: args.nats_credentials.clone(),
+        tls,
+        name: args.name.clone(),
+        makes: make.is_some(),
+        replicas: make.map_or(own.replicas, |make| make.copies),
+        stream_bytes_max: make.map_or(own.stream_bytes_max, |make| make.stream_size),
+        snapshot_bytes_max: make.map_or(own.snapshot_bytes_max, |make| make.snapshots_size),
+        ..own
+    })
+    .map_err(Failure::cluster)
+}
+
+pub(super) fn tls(args: &TlsArgs) -> Option<TlsFiles> {
+    Some(TlsFiles {
+        authority: args.tls_authority.clone()?,
+        certificate: args.tls_certificate.clone()?,
+        key: args.tls_key.clone()?,
+    })
+}
+
+pub(super) fn keys(args: &BuilderArgs) -> BuilderKeys {
+    BuilderKeys {
+        chain_id: args.chain_id,
+        keys: args.builders.clone(),
+    }
+}
+
+/// Refuses to listen on anything but the loopback without certificates.
+pub(super) fn check_listen(listen: SocketAddr, tls: Option<&TlsFiles>) -> Result<(), Failure> {
+    match tls.is_some() || listen.ip().is_loopback() {
+        true => Ok(()),
+        false => Err(Failure::cluster(format!(
+            "{listen} is not the loopback: without --tls-authority, --tls-certificate and --tls-key anyone who reaches it could use \
+             it, and keep it busy"
+        ))),
+    }
+}
+
+pub(super) fn runtime() -> Result<Runtime, Failure> {
+    let made = Builder::new_multi_thread()
+        .thread_name("cambium-net")
+        .enable_all()
+        .build();
+    made.map_err(Failure::cluster)
+}

@@ -1,0 +1,171 @@
+//! The blocks of a database as updates in the stream: a database that blocks are imported into is the cluster's builder.
+
+use super::{
+    super::{
+        args::cluster::FeedArgs,
+        error::Failure,
+        open,
+        output::{Output, Report, count},
+        signals::Stop,
+    },
+    connect, init, key,
+};
+use cambium::{BlockId, Chain};
+use cambium_cluster::{
+    NatsStream, PublishError, Publisher, Record, ShardRange, Signer, Source, StreamPosition,
+};
+use serde_json::json;
+use std::{thread, time::Duration};
+
+/// Time between two looks for new blocks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Pause before a stream that has no room, or no leader, is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain_to_read(&args.db, out)?;
+    let signer = key::read(&args.key, chain.spec().chain_id)?;
+    let nats = connect::nats(&args.nats, None)?;
+    let range = ShardRange::new(0, args.shards).map_err(Failure::cluster)?;
+    let store = nats.snapshots().map_err(Failure::cluster)?;
+    let newest = store.newest(0).map_err(Failure::cluster)?;
+    let first = newest.ok_or_else(|| {
+        Failure::cluster("there are no snapshots of shards: cluster init makes a cluster")
+    })?;
+    let (publisher, epoch) = init::open_epoch(&signer, &args.builders, &nats)?;
+    let stop = Stop::on_signals();
+    let mut feed = Feed {
+        chain,
+        range,
+        signer,
+        publisher,
+        epoch,
+        choices: 0,
+        published: first.block,
+        final_below: args.final_below,
+        blocks: 0,
+    };
+    out.note(format_args!(
+        "epoch {epoch}: blocks from {} on are published",
+        first.block.number + 1
+    ));
+    while stop.asked().is_none() {
+        if !feed.step(out)? {
+            if args.once {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+    let Feed {
+        blocks, published, ..
+    } = feed;
+    let text = format!(
+        "{} blocks were published, the last one is {published}.",
+        count(blocks)
+    );
+    let mut report = Report::new(text, json!({ "blocks": blocks, "head": published.hash }));
+    if let Some(exit) = stop.asked() {
+        report.exit = exit;
+    }
+    Ok(report)
+}
+
+/// A database that is published.
+pub(super) struct Feed {
+    pub(super) chain: Chain,
+    pub(super) range: ShardRange,
+    pub(super) signer: Signer,
+    pub(super) publisher: Publisher<NatsStream>,
+    pub(super) epoch: u64,
+    pub(super) choices: u64,
+    /// The newest block that the stream has.
+    pub(super) published: BlockId,
+    pub(super) final_below: u64,
+    pub(super) blocks: u64,
+}
+
+impl Feed {
+    /// Publishes what is new. Returns whether there was anything.
+    pub(super) fn step(&mut self, out: &Output) -> Result<bool, Failure> {
+        let mut db = self.chain.db().clone();
+        db.catch_up()?;
+        let head = db.head();
+        if head == self.published {
+            return Ok(false);
+        }
+        self.chain = Chain::of(db)?;
+        let db = self.chain.db();
+        // After a reorganization the blocks from the fork on are new.
+        let mut from = self.published;
+        while !db.is_canonical(from)? {
+            let header = self.chain.block_of(from)?;
+            let (block, _) = header.ok_or_else(|| {
+                Failure::cluster(format!(
+                    "block {from}, which was published last, is not in the database any more"
+                ))
+            })?;
+            from = BlockId::new(from.number - 1, block.header.parent_hash);
+        }
+        if head.number > from.number {
+            let source = Source::new(&self.chain, self.range);
+            let updates = source.updates(from.number + 1, head.number);
+            let updates: Vec<_> = updates.map_err(Failure::cluster)?.take(64).collect();
+            for update in updates {
+                let update = update.map_err(Failure::cluster)?;
+                let signed = self.signer.sign_update(self.epoch, update);
+                let id = signed.id();
+                self.publish(&Record::from(signed), out)?;
+                self.published = id;
+                self.blocks += 1;
+            }
+        } else {
+            self.published = head;
+        }
+        let finality = self.chain.db().finality();
+        let below = self.published.number.saturating_sub(self.final_below);
+        let fallback = self.chain.db().block_id(below)?;
+        let genesis = self.chain.db().genesis();
+        let finalized = finality.finalized.or(fallback).unwrap_or(genesis);
+        let finalized = match finalized.number <= self.published.number {
+            true => finalized,
+            false => self.published,
+        };
+        let safe = finality.safe.unwrap_or(finalized);
+        let safe = match (finalized.number..=self.published.number).contains(&safe.number) {
+            true => safe,
+            false => finalized,
+        };
+        self.choices += 1;
+        let head = self.published;
+        let choice = self
+            .signer
+            .choose(self.epoch, self.choices, head, safe, finalized);
+        self.publish(&Record::from(choice), out)?;
+        Ok(true)
+    }
+
+    fn publish(&mut self, record: &Record, out: &Output) -> Result<StreamPosition, Failure> {
+        loop {
+            match self.publisher.publish(record) {
+                Ok(position) => return Ok(position),
+                Err(
+                    error @ (PublishError::Full(_)
+                    | PublishError::Unknown { .. }
+                    | PublishError::Stream(_)),
+                ) => {
+                    out.note(format_args!("{error}; it is tried again"));
+                    thread::sleep(PAUSE);
+                }
+                Err(error @ PublishError::Lost { .. }) => {
+                    // Shards have what they have applied; what nobody has is found missing by its children, and asked for.
+                    out.note(format_args!("{error}"));
+                    self.publisher.read_again().map_err(Failure::cluster)?;
+                    let epoch = Record::from(self.signer.open_epoch(self.epoch));
+                    self.publisher.publish(&epoch).map_err(Failure::cluster)?;
+                }
+                Err(error) => return Err(Failure::cluster(error)),
+            }
+        }
+    }
+}

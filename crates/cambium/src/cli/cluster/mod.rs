@@ -1,0 +1,48 @@
+//! The commands of a cluster: the state in the memory of several machines.
+
+mod connect;
+mod key;
+mod members;
+mod init;
+mod feed;
+mod shard;
+mod status;
+mod get;
+mod nats_server;
+mod up;
+mod builder;
+mod client;
+mod validator;
+
+use super::{
+    args::cluster::{BuilderProcessArgs, ClientArgs, ClusterCommand, ShardArgs, ValidatorArgs},
+    error::Failure,
+    output::{Output, Report},
+};
+
+pub(crate) fn shard(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
+    shard::run(args, out)
+}
+
+pub(crate) fn builder(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Failure> {
+    builder::run(args, out)
+}
+
+pub(crate) fn client(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
+    client::run(args, out)
+}
+
+pub(crate) fn validator(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure> {
+    validator::run(args, out)
+}
+
+pub(crate) fn run(command: &ClusterCommand, out: &Output) -> Result<Report, Failure> {
+    match command {
+        ClusterCommand::Key(args) => key::run(args),
+        ClusterCommand::Init(args) => init::run(args, out),
+        ClusterCommand::Feed(args) => feed::run(args, out),
+        ClusterCommand::Status(args) => status::run(args),
+        ClusterCommand::Get(args) => get::run(args),
+        ClusterCommand::Up(args) => up::run(args, out),
+    }
+}

@@ -1,0 +1,387 @@
+//! A cluster as its users run it: a NATS server, shards with replicas in processes of their own, the feed of a database, reads.
+
+use crate::support::{Fixture, program};
+use cambium::Address;
+use cambium_testkit::NatsServers;
+use cambium_workload::{TOKEN, token_balance_slot};
+use serde_json::Value;
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const BLOCKS: u64 = 40;
+const ACCOUNTS: u64 = 400;
+
+/// Processes that end when this is dropped.
+struct Processes(Vec<(String, Child)>);
+
+impl Processes {
+    fn kill(&mut self, name: &str) {
+        let at = self.0.iter().position(|(own, _)| own == name).unwrap();
+        let (_, mut child) = self.0.swap_remove(at);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+struct Cluster {
+    fixture: Fixture,
+    nats: String,
+    key: PathBuf,
+    builder: String,
+    processes: Processes,
+}
+
+impl Cluster {
+    fn run(&self, args: &[&str]) -> crate::support::Run {
+        let nats = ["--nats", &self.nats, "--json"];
+        crate::support::cambium(args.iter().chain(&nats))
+    }
+
+    /// A shard in a process of its own, in the folder of its name.
+    fn start(&mut self, range: &str, name: &str) {
+        let folder = self.fixture.path(name);
+        fs::create_dir_all(&folder).unwrap();
+        let log = fs::File::create(folder.join("output.log")).unwrap();
+        let child = program()
+            .args(["shard", "--shard", range, "--member", name])
+            .args(["--nats", &self.nats])
+            .args(["--chain-id", "4093", "--builder", &self.builder])
+            .args(["--snapshot-blocks", "4", "--folder"])
+            .arg(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.processes.0.push((name.to_owned(), child));
+    }
+
+    fn status(&self) -> Value {
+        let run = self.run(&["cluster", "status"]);
+        run.json()
+    }
+
+    /// Waits until replicas with these names have the state after a block, and nobody else is there.
+    fn wait(&self, names: &[&str], number: u64) -> Value {
+        let started = Instant::now();
+        loop {
+            let status = self.status();
+            let replicas = status["replicas"].as_array().unwrap().clone();
+            let is_there = |name: &&str| {
+                replicas.iter().any(|replica| {
+                    replica["name"] == **name && replica["newest"]["number"] == number
+                })
+            };
+            if names.iter().all(is_there) {
+                return status;
+            }
+            let late = started.elapsed() > Duration::from_secs(40);
+            assert!(!late, "{status:#}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn feed(&self) -> Value {
+        let (db, key) = (self.fixture.db(), self.key.clone());
+        let args = [
+            "cluster",
+            "feed",
+            "--once",
+            "--shards",
+            "2",
+            "--final-below",
+            "4",
+        ];
+        let (db, key) = (db.to_str().unwrap(), key.to_str().unwrap());
+        let all = [&args[..], &["-d", db, "--key", key]].concat();
+        self.run(&all).done().json()
+    }
+
+    /// What the cluster says of accounts is what the database says.
+    fn check(&self, addresses: &[Address]) {
+        for address in addresses {
+            let own = address.to_string();
+            let builder = ["--chain-id", "4093", "--builder", &self.builder];
+            let slot = token_balance_slot(address).to_string();
+            let all = [&["cluster", "get", &own][..], &builder].concat();
+            let found = self.run(&all).done().json();
+            let db = self.fixture.db();
+            let expected = cambium!("get", &own, "--json", "-d", &db).done().json();
+            for field in [
+                "exists",
+                "nonce",
+                "balance",
+                "code_hash",
+                "block_hash",
+                "state_root",
+            ] {
+                assert_eq!(found[field], expected[field], "{field}");
+            }
+            assert_eq!(found["exists"], true);
+            let token = TOKEN.to_string();
+            let all = [&["cluster", "get", &token, &slot][..], &builder].concat();
+            let found = self.run(&all).done().json();
+            let expected = cambium!("get", &token, &slot, "--json", "-d", &db);
+            let expected = expected.done().json();
+            assert_eq!(found["slots"][0]["value"], expected["value"]);
+        }
+    }
+}
+
+fn cluster(servers: &NatsServers) -> Cluster {
+    let fixture = Fixture::generate_with(ACCOUNTS, BLOCKS, 20, &["--fork", "osaka"]);
+    let key = fixture.path("builder.key");
+    let made = cambium!("cluster", "key", &key, "--json").done().json();
+    assert_eq!(made["made"], true);
+    let again = cambium!("cluster", "key", &key, "--json").done().json();
+    assert_eq!(again["address"], made["address"]);
+    Cluster {
+        fixture,
+        nats: servers.urls()[0].clone(),
+        key,
+        builder: made["address"].as_str().unwrap().to_owned(),
+        processes: Processes(Vec::new()),
+    }
+}
+
+/// Two shards with two replicas each. Replicas are killed, lose their folders, and come back; blocks are imported meanwhile.
+#[test]
+fn a_cluster_serves_what_the_database_has() {
+    let Some(servers) = NatsServers::start(1) else {
+        return;
+    };
+    let mut cluster = cluster(&servers);
+    // Half of the chain at first.
+    let halves = cluster.fixture.path("halves.rlp");
+    let fixture = &cluster.fixture;
+    fixture.import(&fixture.chain()).done();
+    let db = fixture.db();
+    cambium!("export", &halves, "--to", "20", "-d", &db).done();
+    fs::remove_dir_all(&db).unwrap();
+    fixture.import(&halves).done();
+    let (key, db) = (cluster.key.clone(), db.to_str().unwrap().to_owned());
+    let key = key.to_str().unwrap();
+    let init = ["cluster", "init", "--shards", "2", "-d", &db, "--key", key];
+    let sizes = [
+        "--final-below",
+        "0",
+        "--copies",
+        "1",
+        "--stream-size",
+        "512M",
+        "--snapshots-size",
+        "1G",
+    ];
+    // Before that there is none, and that is said.
+    let none = cluster.run(&["cluster", "status"]);
+    none.fails(1, &["there is no cluster"]);
+    let made = cluster.run(&[&init[..], &sizes].concat()).done().json();
+    assert_eq!(made["shards"], 2);
+    // Nobody serves anything yet, and that is said.
+    let empty = cluster.run(&["cluster", "status"]);
+    assert_eq!(empty.code, 1, "{}", empty.stdout);
+
+    let names = ["a0", "a1", "b0", "b1"];
+    for (range, name) in ["0/2", "0/2", "1/2", "1/2"].iter().zip(names) {
+        cluster.start(range, name);
+    }
+    cluster.wait(&names, 20);
+    let fixture = &cluster.fixture;
+    fixture.import(&fixture.chain()).done();
+    let fed = cluster.feed();
+    assert_eq!(fed["blocks"], BLOCKS - 20);
+    let status = cluster.wait(&names, BLOCKS);
+    for replica in status["replicas"].as_array().unwrap() {
+        assert_eq!(replica["trouble"], "", "{status:#}");
+        assert_eq!(replica["oldest"]["number"], BLOCKS - 4, "{status:#}");
+    }
+    let genesis = fs::read(cluster.fixture.genesis()).unwrap();
+    let genesis: Value = serde_json::from_slice(&genesis).unwrap();
+    let accounts = genesis["alloc"].as_object().unwrap().keys();
+    let addresses: Vec<Address> = accounts.map(|address| address.parse().unwrap()).collect();
+    let addresses = &addresses[addresses.len() - 6..];
+    cluster.check(addresses);
+
+    // One replica of each shard is killed: the others answer.
+    cluster.processes.kill("a0");
+    cluster.processes.kill("b1");
+    cluster.check(&addresses[..2]);
+    // One comes back with its folder, the other one without.
+    fs::remove_dir_all(cluster.fixture.path("b1")).unwrap();
+    cluster.start("0/2", "a0");
+    cluster.start("1/2", "b1");
+    cluster.wait(&names, BLOCKS);
+    // And now those that stayed are killed.
+    cluster.processes.kill("a1");
+    cluster.processes.kill("b0");
+    cluster.check(&addresses[2..4]);
+
+    // A reader that believes another builder gets nothing.
+    let other = "0x00000000000000000000000000000000000000aa";
+    let refused = cluster.run(&[
+        "cluster",
+        "get",
+        other,
+        "--chain-id",
+        "4093",
+        "--builder",
+        other,
+    ]);
+    refused.fails(1, &["no configured builder"]);
+}
+
+/// Clients run transactions on the shards, a builder makes blocks of them, shards follow, a validator executes them again.
+#[test]
+fn blocks_are_built_of_what_clients_submit() {
+    let Some(servers) = NatsServers::start(1) else {
+        return;
+    };
+    let mut cluster = cluster(&servers);
+    let fixture = &cluster.fixture;
+    // All blocks but the last one are there; the transactions of that one are submitted.
+    let most = fixture.path("most.rlp");
+    let last = fixture.path("last.rlp");
+    fixture.import(&fixture.chain()).done();
+    let db = fixture.db();
+    let (before, end) = ((BLOCKS - 1).to_string(), BLOCKS.to_string());
+    cambium!("export", &most, "--to", &before, "-d", &db).done();
+    cambium!("export", &last, "--from", &end, "--to", &end, "-d", &db).done();
+    fs::remove_dir_all(&db).unwrap();
+    fixture.import(&most).done();
+    let (key, db) = (cluster.key.clone(), db.to_str().unwrap().to_owned());
+    let key = key.to_str().unwrap().to_owned();
+    let init = ["cluster", "init", "--shards", "2", "-d", &db, "--key", &key];
+    let sizes = [
+        "--final-below",
+        "4",
+        "--copies",
+        "1",
+        "--stream-size",
+        "512M",
+    ];
+    let sizes = [&sizes[..], &["--snapshots-size", "1G"]].concat();
+    cluster.run(&[&init[..], &sizes].concat()).done();
+    let names = ["a0", "b0"];
+    cluster.start("0/2", "a0");
+    cluster.start("1/2", "b0");
+    cluster.feed();
+    cluster.wait(&names, BLOCKS - 1);
+
+    // Another builder takes over from the database.
+    let genesis = cluster.fixture.genesis().to_str().unwrap().to_owned();
+    let nats = cluster.nats.clone();
+    let builder = cluster.builder.clone();
+    let child = |args: &[&str], out: &str| {
+        let file = fs::File::create(cluster.fixture.path(out)).unwrap();
+        program()
+            .args(args)
+            .args([
+                "--genesis",
+                &genesis,
+                "--nats",
+                &nats,
+                "--builder",
+                &builder,
+                "--json",
+            ])
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut validator = child(&["validator", "--blocks", "1"], "validator.json");
+    let building = child(
+        &[
+            "builder",
+            "--key",
+            &key,
+            "--interval",
+            "1500",
+            "--blocks",
+            "1",
+            "--final-below",
+            "2",
+        ],
+        "builder.json",
+    );
+    cluster.processes.0.push(("builder".to_owned(), building));
+    let started = Instant::now();
+    while cluster.status()["builders"].as_array().unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(30));
+        thread::sleep(Duration::from_millis(50));
+    }
+    let file = last.to_str().unwrap();
+    let client = [
+        "client",
+        file,
+        "--all",
+        "--genesis",
+        &genesis,
+        "--builder",
+        &builder,
+    ];
+    let sent = cluster.run(&client).done().json();
+    assert_eq!(sent["submitted"], 20, "{sent}");
+    assert!(sent["bytes"].as_u64().unwrap() > 0);
+    let status = cluster.wait(&names, BLOCKS);
+    assert_eq!(status["replicas"][0]["trouble"], "", "{status:#}");
+    assert!(validator.wait().unwrap().success());
+    let json = |name: &str| -> Value {
+        let text = fs::read(cluster.fixture.path(name)).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    let agreed = json("validator.json");
+    assert_eq!(
+        (&agreed["agreed"], &agreed["transactions"]),
+        (&1.into(), &20.into())
+    );
+    let at = cluster.processes.0.iter_mut().find(|it| it.0 == "builder");
+    assert!(at.unwrap().1.wait().unwrap().success());
+    let built = json("builder.json");
+    assert_eq!(
+        (&built["blocks"], &built["transactions"]),
+        (&1.into(), &20.into())
+    );
+
+    // A database that is behind opens an epoch of its own: what the shards have is not taken back.
+    cluster.feed();
+    let status = cluster.wait(&names, BLOCKS);
+    assert_eq!(status["epoch"]["number"], 4);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let fixture = Fixture::generate(10, 1, 1);
+    let folder = fixture.path("shard");
+    let shard = |args: &[&str]| {
+        let fixed = ["shard", "--folder", folder.to_str().unwrap()];
+        let builder = "0x00000000000000000000000000000000000000aa";
+        let fixed = fixed
+            .into_iter()
+            .chain(["--chain-id", "1", "--builder", builder]);
+        crate::support::cambium(fixed.chain(args.iter().copied()))
+    };
+    shard(&["--shard", "3/3"]).fails(2, &["a state has 1, 2, 4, 8, 16 or 256"]);
+    shard(&["--shard", "x"]).fails(2, &["such as 0/4"]);
+    shard(&["--shard", "0/1", "--listen", "0.0.0.0:0"])
+        .fails(1, &["not the loopback", "--tls-key"]);
+    // Nobody listens there.
+    shard(&["--shard", "0/1", "--nats", "nats://127.0.0.1:9"]).fails(1, &["127.0.0.1:9"]);
+    let key = fixture.write("key", b"no key");
+    cambium!("cluster", "key", &key).fails(1, &["is no key", "32 bytes"]);
+}
