@@ -3,6 +3,7 @@
 //! ```text
 //!   table     1.19 million accounts: bytes of memory; gets one by one and in batches; puts; a root every 1,000 puts
 //!   bags      a block's keys, uniform and Zipf: bytes of the node bag by retention level, against a proof for each key
+//!   remote    gets over gRPC with witnesses, in batches, as they come and verified; server and clients on the same cores
 //!   builder   transfers that clients have run: bags verified, executed, state root, on all cores
 //! ```
 //!
@@ -10,19 +11,18 @@
 //! with a retention level of 5 at 10 million accounts). Its level counts the root as level 0, so that level 5 has six levels of
 //! nodes: here, those at depths below 6.
 
+mod data;
 mod builder;
+mod remote;
 
 use crate::report::{Report, Target, median, object};
-use alloy_consensus::Header;
-use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_cluster::{NodeBag, Shard, ShardLimits, ShardLoader, ShardRange, top_nodes};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
+use alloy_primitives::{B256, Bytes};
+use cambium_cluster::NodeBag;
+use cambium_primitives::Path;
 use cambium_testkit::Random;
-use cambium_trie::{
-    Alone, BagLevels, BagMaker, Batch, Deletes, NoResolve, PartialTrie, ProofTargets, VersionView,
-    VersionedTrie, commit,
-};
+use cambium_trie::{Alone, BagLevels, BagMaker, Deletes, ProofTargets, VersionView, VersionedTrie};
 use clap::Args;
+use data::{BATCH_KEYS, account_of, key_of, put, shard_of, trie_of, uniform, zipf};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use std::{error::Error, time::Instant};
@@ -48,72 +48,8 @@ pub(crate) struct ShardArgs {
 
 /// Puts between two roots.
 const ROOT_PUTS: usize = 1_000;
-/// Keys of a batch of gets.
-const BATCH_KEYS: usize = 100;
 /// Accounts of a state beyond which a sixteenth of it stands for all: the accounts below one first nibble.
 const WHOLE_MAX: usize = 16_000_000;
-
-fn key_of(index: usize) -> B256 {
-    keccak256((index as u64).to_be_bytes())
-}
-
-fn account_of(index: usize, salt: u64) -> Account {
-    Account {
-        nonce: index as u64 % 1_000,
-        balance: U256::from(1_000_000_000_000_000_000 + index as u64 * 1_000_003 + salt),
-        ..Account::default()
-    }
-}
-
-fn put(path: B256, account: Account) -> AccountDiff {
-    AccountDiff {
-        path,
-        account: AccountUpdate::Put(account),
-        wipe: false,
-        slots: Vec::new(),
-    }
-}
-
-/// A number below `end`.
-fn uniform(random: &mut Random, end: usize) -> usize {
-    random.below(end as u64) as usize
-}
-
-/// A number below `end` of a Zipf distribution with exponent 1: its logarithm is uniform.
-fn zipf(random: &mut Random, end: usize) -> usize {
-    let part = random.next() as f64 / u64::MAX as f64;
-    let rank = (end as f64).powf(part) as usize;
-    rank.clamp(1, end) - 1
-}
-
-/// A hashed trie of these accounts.
-fn trie_of(mut changes: Vec<AccountDiff>, base: Path) -> Result<PartialTrie, Box<dyn Error>> {
-    changes.sort_unstable_by_key(|change| change.path);
-    let mut trie = PartialTrie::new(base);
-    trie.apply(&changes, &mut NoResolve)?;
-    commit(&mut [&mut trie], &mut Batch::new());
-    trie.shrink_to_fit();
-    Ok(trie)
-}
-
-/// One shard of the whole state.
-fn shard_of(accounts: usize) -> Result<(Shard, BlockId), Box<dyn Error>> {
-    let changes = (0..accounts).map(|index| put(key_of(index), account_of(index, 0)));
-    let mut changes: Vec<_> = changes.collect();
-    changes.sort_unstable_by_key(|change| change.path);
-    let mut loader = ShardLoader::new(ShardRange::new(0, 1)?);
-    loader.put(&changes)?;
-    let trie = trie_of(changes, Path::EMPTY)?;
-    let header = Header {
-        state_root: trie.state_root().unwrap_or_default(),
-        number: 1,
-        ..Header::default()
-    };
-    let top = top_nodes(&trie, 1);
-    drop(trie);
-    let shard = loader.finish(&header, &top, ShardLimits::default())?;
-    Ok((shard, BlockId::new(header.number, header.hash_slow())))
-}
 
 fn rate(count: usize, start: Instant) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()
@@ -353,6 +289,8 @@ pub(crate) fn run(args: &ShardArgs, quick: bool) -> Result<Report, Box<dyn Error
         .unwrap_or(if quick { 50_000 } else { 1_000_000 });
     let transfers = (args.keys as u64).min(builder_accounts / 8);
     builder::run(builder_accounts, transfers, 4, args.rounds, &mut report)?;
+    let time = std::time::Duration::from_millis(if quick { 300 } else { 3_000 });
+    remote::run(accounts, args.rounds, time, &mut report)?;
     let mut one = CpuSet::new();
     one.set(0);
     if sched_setaffinity(None, &one).is_err() {
