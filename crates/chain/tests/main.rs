@@ -2,6 +2,7 @@
 
 mod support;
 
+mod drafts;
 mod dump;
 mod era1;
 mod files;
