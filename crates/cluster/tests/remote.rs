@@ -479,3 +479,96 @@ fn nonsense_is_refused() {
         "{error}"
     );
 }
+
+/// Certificates of an authority, each side's in files of its own.
+struct Authority {
+    folder: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// Files of an authority and of one that it has certified.
+    fn files(&self, authority: &str, side: &str) -> TlsFiles {
+        let path = |name: String| self.folder.path().join(name);
+        let files = TlsFiles {
+            authority: path(format!("{authority}.pem")),
+            certificate: path(format!("{authority}-{side}.pem")),
+            key: path(format!("{authority}-{side}.key")),
+        };
+        let (own_key, own) = (path(format!("{authority}.key")), files.authority.clone());
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = match std::fs::read_to_string(&own_key) {
+            Ok(pem) => rcgen::KeyPair::from_pem(&pem).unwrap(),
+            Err(_) => {
+                let key = rcgen::KeyPair::generate().unwrap();
+                std::fs::write(&own_key, key.serialize_pem()).unwrap();
+                std::fs::write(&own, params.self_signed(&key).unwrap().pem()).unwrap();
+                key
+            }
+        };
+        let issuer = rcgen::Issuer::new(params, key);
+        let side_key = rcgen::KeyPair::generate().unwrap();
+        let of_side = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = of_side.signed_by(&side_key, &issuer).unwrap();
+        std::fs::write(&files.certificate, certificate.pem()).unwrap();
+        std::fs::write(&files.key, side_key.serialize_pem()).unwrap();
+        files
+    }
+}
+
+/// Each side shows a certificate of the cluster's authority, or there is no connection.
+#[test]
+fn both_sides_show_certificates() {
+    let runtime = Runtime::new().unwrap();
+    let state = State::genesis();
+    let range = ShardRange::new(0, 1).unwrap();
+    let shard = Arc::new(state.shard(range, ShardLimits::default()));
+    let authority = Authority::new();
+    let server = authority.files("ours", "server");
+    let limits = ServerLimits::default();
+    let serving = Serving::at(&runtime, FREE, shard, limits, Some(server));
+    let status = |scheme: &str, tls: Option<&TlsFiles>| {
+        let client = {
+            let _entered = runtime.enter();
+            let address = format!("{scheme}://{}", serving.address);
+            ShardClient::new(&address, ClientLimits::default(), tls).unwrap()
+        };
+        runtime.block_on(client.status())
+    };
+    let own = authority.files("ours", "client");
+    let reply = status("https", Some(&own)).unwrap();
+    assert_eq!((reply.index, reply.count), (0, 1));
+    // Without a certificate, with one of another authority, and one who believes another.
+    status("http", None).unwrap_err();
+    let other = authority.files("others", "client");
+    status("https", Some(&other)).unwrap_err();
+    let believes = TlsFiles {
+        authority: own.authority.clone(),
+        ..other.clone()
+    };
+    status("https", Some(&believes)).unwrap_err();
+    let doubts = TlsFiles {
+        authority: other.authority,
+        ..own.clone()
+    };
+    status("https", Some(&doubts)).unwrap_err();
+    // Files that are not there are named.
+    let missing = TlsFiles {
+        key: "no/such/file".into(),
+        ..own
+    };
+    let _entered = runtime.enter();
+    let error = ShardClient::new(
+        "https://127.0.0.1:1",
+        ClientLimits::default(),
+        Some(&missing),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no/such/file"), "{error}");
+}
