@@ -364,6 +364,97 @@ fn blocks_are_built_of_what_clients_submit() {
     assert_eq!(status["epoch"]["number"], 4);
 }
 
+/// The servers lose everything. Shards have what they had; one of them publishes its journal anew, and the database goes on.
+#[test]
+fn a_stream_that_is_lost_is_published_anew() {
+    let Some(servers) = NatsServers::start(1) else {
+        return;
+    };
+    let mut cluster = cluster(&servers);
+    let fixture = &cluster.fixture;
+    fixture.import(&fixture.chain()).done();
+    let most = fixture.path("most.rlp");
+    let (db, before) = (fixture.db(), (BLOCKS - 2).to_string());
+    cambium!("export", &most, "--to", &before, "-d", &db).done();
+    fs::remove_dir_all(&db).unwrap();
+    fixture.import(&most).done();
+    let (key, db) = (cluster.key.clone(), db.to_str().unwrap().to_owned());
+    let key = key.to_str().unwrap().to_owned();
+    let sizes = [
+        "--copies",
+        "1",
+        "--stream-size",
+        "512M",
+        "--snapshots-size",
+        "1G",
+    ];
+    let init = [
+        "cluster",
+        "init",
+        "--shards",
+        "2",
+        "-d",
+        &db,
+        "--key",
+        &key,
+        "--final-below",
+        "6",
+    ];
+    cluster.run(&[&init[..], &sizes].concat()).done();
+    let names = ["a0", "b0"];
+    cluster.start("0/2", "a0");
+    cluster.start("1/2", "b0");
+    cluster.feed();
+    cluster.wait(&names, BLOCKS - 2);
+    cluster.processes.kill("a0");
+    cluster.processes.kill("b0");
+    drop(servers);
+
+    let servers = NatsServers::start(1).unwrap();
+    cluster.nats = servers.urls()[0].clone();
+    let folder = cluster.fixture.path("a0").to_str().unwrap().to_owned();
+    let again = ["cluster", "republish", "--folder", &folder];
+    let again = [&again[..], &sizes].concat();
+    let done = cluster.run(&again).done().json();
+    assert!(done["records"].as_u64().unwrap() > 5, "{done}");
+    cluster
+        .run(&again)
+        .fails(1, &["Only an empty stream is filled"]);
+    cluster.start("0/2", "a0");
+    cluster.start("1/2", "b0");
+    cluster.wait(&names, BLOCKS - 2);
+    let fixture = &cluster.fixture;
+    fixture.import(&fixture.chain()).done();
+    // Shards put their snapshots into the new store by themselves, without which the feed has no beginning.
+    let started = Instant::now();
+    loop {
+        let args = [
+            "cluster",
+            "feed",
+            "--once",
+            "--shards",
+            "2",
+            "--final-below",
+            "4",
+        ];
+        let fed = cluster.run(&[&args[..], &["-d", &db, "--key", &key]].concat());
+        if fed.code == 0 {
+            break;
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "{}",
+            fed.stderr
+        );
+        thread::sleep(Duration::from_millis(200));
+    }
+    let status = cluster.wait(&names, BLOCKS);
+    assert!(
+        status["epoch"]["number"].as_u64().unwrap() > 2,
+        "{status:#}"
+    );
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let fixture = Fixture::generate(10, 1, 1);

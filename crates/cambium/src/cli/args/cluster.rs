@@ -55,6 +55,8 @@ pub(crate) enum ClusterCommand {
     Init(ClusterInitArgs),
     /// Publish the blocks of a database, and those that are imported into it from now on
     Feed(FeedArgs),
+    /// Publish what a shard has in its journal in a new stream, after the old one was lost
+    Republish(RepublishArgs),
     /// Print who serves which shard, at which block, and what is wrong
     Status(StatusArgs),
     /// Read an account and slots through the shards, verified against the state root
@@ -214,6 +216,19 @@ pub(crate) struct FeedArgs {
     /// End once the database's head is published
     #[arg(long)]
     pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct RepublishArgs {
+    /// Folder of a shard whose process does not run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) make: MakeArgs,
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
 }

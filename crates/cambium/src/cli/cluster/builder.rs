@@ -51,7 +51,8 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
         false => Incomplete::Fetch,
     };
     let builder = Builder::new(reader, spec.clone(), depth, incomplete);
-    let (publisher, epoch) = init::open_epoch(&signer, &args.builders, &nats)?;
+    let known = members::epoch_of(&registry, tls.as_ref(), &runtime)?;
+    let (publisher, epoch) = init::open_epoch(&signer, &args.builders, known, &nats)?;
     let options = BuilderOptions {
         beneficiary: args.beneficiary,
         gas_limit: args.gas_limit,

@@ -8,7 +8,7 @@ use super::{
         output::{Output, Report, count},
         signals::Stop,
     },
-    connect, init, key,
+    connect, init, key, members,
 };
 use cambium::{BlockId, Chain};
 use cambium_cluster::{
@@ -32,7 +32,11 @@ pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
     let first = newest.ok_or_else(|| {
         Failure::cluster("there are no snapshots of shards: cluster init makes a cluster")
     })?;
-    let (publisher, epoch) = init::open_epoch(&signer, &args.builders, &nats)?;
+    let runtime = connect::runtime()?;
+    let registry = nats.registry().map_err(Failure::cluster)?;
+    let tls = connect::tls(&args.tls);
+    let known = members::epoch_of(&registry, tls.as_ref(), &runtime)?;
+    let (publisher, epoch) = init::open_epoch(&signer, &args.builders, known, &nats)?;
     let stop = Stop::on_signals();
     let mut feed = Feed {
         chain,

@@ -86,18 +86,19 @@ pub(super) fn init(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let epoch = open_epoch(signer, &[], nats)?;
+    let epoch = open_epoch(signer, &[], 0, nats)?;
     Ok((block, epoch.1))
 }
 
-/// Wins an epoch, and opens it in the stream.
+/// Wins an epoch above `known`, and opens it in the stream.
 pub(super) fn open_epoch(
     signer: &Signer,
     others: &[Address],
+    known: u64,
     nats: &Nats,
 ) -> Result<(Publisher<NatsStream>, u64), Failure> {
     let registry = nats.registry().map_err(Failure::cluster)?;
-    let won = registry.win_epoch(signer.address(), 0);
+    let won = registry.win_epoch(signer.address(), known);
     let epoch = won.map_err(Failure::cluster)?.ok_or_else(|| {
         Failure::cluster("another builder won the epoch at the same moment: try again")
     })?;

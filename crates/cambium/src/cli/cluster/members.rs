@@ -15,7 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 
 /// Time between two looks at whether to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -74,6 +74,23 @@ pub(super) fn shards(
     }
     let shards = Shards::new(services).map_err(Failure::cluster)?;
     Ok((shards, clients))
+}
+
+/// The highest epoch that a shard has seen: the servers may have lost it.
+pub(super) fn epoch_of(
+    registry: &Registry,
+    tls: Option<&TlsFiles>,
+    runtime: &Runtime,
+) -> Result<u64, Failure> {
+    let mut highest = 0;
+    for (_, role) in roles(registry)? {
+        if let Role::Shard { address, .. } = role
+            && let Ok(status) = runtime.block_on(client(&address, tls, runtime.handle())?.status())
+        {
+            highest = highest.max(status.epoch);
+        }
+    }
+    Ok(highest)
 }
 
 /// Depth of the shards' roots in the state trie.

@@ -5,6 +5,7 @@ mod key;
 mod members;
 mod init;
 mod feed;
+mod republish;
 mod shard;
 mod status;
 mod get;
@@ -41,6 +42,7 @@ pub(crate) fn run(command: &ClusterCommand, out: &Output) -> Result<Report, Fail
         ClusterCommand::Key(args) => key::run(args),
         ClusterCommand::Init(args) => init::run(args, out),
         ClusterCommand::Feed(args) => feed::run(args, out),
+        ClusterCommand::Republish(args) => republish::run(args, out),
         ClusterCommand::Status(args) => status::run(args),
         ClusterCommand::Get(args) => get::run(args),
         ClusterCommand::Up(args) => up::run(args, out),

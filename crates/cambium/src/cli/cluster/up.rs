@@ -98,7 +98,10 @@ pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
         thread::sleep(LOOK);
     }
     out.say(how_to(args, url, &signer, started.elapsed()))?;
-    let (publisher, epoch) = init::open_epoch(&signer, &[], &nats)?;
+    let runtime = connect::runtime()?;
+    let known = members::epoch_of(&registry, None, &runtime)?;
+    drop(runtime);
+    let (publisher, epoch) = init::open_epoch(&signer, &[], known, &nats)?;
     let range = ShardRange::new(0, args.shards).map_err(Failure::cluster)?;
     let mut feed = Feed {
         chain,
