@@ -473,3 +473,63 @@ fn a_stream_that_is_lost_is_read_again() {
             .for_each(|state| check(&process, state, &account_keys));
     }
 }
+
+/// Without any peer: the snapshot before the newest goes on with the journal, which has all that came after it.
+#[test]
+fn a_damaged_snapshot_costs_nothing_while_there_is_another_one() {
+    for seed in seeds!(0..20) {
+        let mut random = Random::new(seed);
+        let account_keys = Keys::new(&mut random, 10, 4);
+        let first = State::genesis();
+        let range = ShardRange::new(0, 1).unwrap();
+        let stream = MemoryStream::new();
+        let kept = Kept::default();
+        let mut builder = Builder::win(1, 1, &stream, &kept);
+        let disk = FaultyDisk::new(seed);
+        let as_disk = || Arc::new(disk.clone()) as Arc<dyn Disk>;
+        let open = || ShardProcess::open(as_disk(), keys(), Vec::new(), options(range)).unwrap();
+        let mut process = open();
+        process
+            .adopt(first.shard(range, options(range).limits), &[])
+            .unwrap();
+        let mut states = vec![first];
+        let mut reader = stream.reader(StreamPosition(1)).unwrap();
+        for salt in 0..40 {
+            let on = &states[states.len() - 1];
+            let block = on.child(&account_keys.changes(&mut random, &on.model), salt);
+            builder.publish(signer(1).sign_update(1, block.update(1)), &kept);
+            states.push(block);
+            if states.len() > 4 {
+                let finalized = states.remove(0).id;
+                builder.choose(states[states.len() - 1].id, finalized, &kept);
+            }
+            while let Some(item) = reader.next(Duration::ZERO).unwrap() {
+                assert_eq!(process.take(&item).unwrap(), Taken::Judged);
+            }
+            process.sync().unwrap();
+            if process.is_snapshot_due() {
+                process.write_snapshot().unwrap().unwrap();
+            }
+            if random.percent(20) {
+                drop(process);
+                let names = disk.list("").unwrap();
+                let newest = names.iter().filter(|name| name.ends_with(".shard")).max();
+                let file = disk.open(newest.unwrap()).unwrap();
+                let mut byte = [0];
+                file.read_at(&mut byte, 40).unwrap();
+                let snapshots = names.iter().filter(|name| name.ends_with(".shard"));
+                if snapshots.count() > 1 {
+                    file.write_at(&[byte[0] ^ 1], 40).unwrap();
+                }
+                drop(file);
+                process = open();
+                assert!(process.is_loaded());
+                states
+                    .iter()
+                    .for_each(|state| check(&process, state, &account_keys));
+                // It is as before, and the damaged file is written anew or replaced.
+                process.write_snapshot().unwrap().unwrap();
+            }
+        }
+    }
+}

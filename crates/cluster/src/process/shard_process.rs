@@ -9,7 +9,7 @@ use crate::{
     },
     rpc::{HostStatus, ShardHost, Wanted},
     shard::{ApplyError, Shard, ShardLimits},
-    snapshot::SnapshotError,
+    snapshot::{SnapshotError, SnapshotInfo},
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::{Disk, DiskError, DiskLock, LockError};
@@ -247,6 +247,8 @@ impl ShardProcess {
         // Of the two, the one that has read more. An unreadable note is one that has read nothing.
         let noted = FollowerState::decode(note).unwrap_or_default();
         following.snapshot = shard.stats().oldest.number;
+        following.progress = Progress::default();
+        following.waits = None;
         following.follower = Follower::new(following.follower.keys().clone(), noted.clone());
         let mut before = noted.clone();
         for entry in self.journal.entries() {
@@ -556,7 +558,13 @@ impl ShardProcess {
                 .map_err(|source| ProcessError::from(SnapshotError::Io { at: 0, source }))
         })?;
         drop(pin);
-        let position = FollowerState::decode(&note).map(|state| state.position);
+        // If the newest snapshot turns out to be damaged, the one before goes on with the journal from there on.
+        let mut oldest = None;
+        for (_, name) in files::list(&*self.disk)? {
+            oldest = SnapshotInfo::read(files::read(&*self.disk, &name)?).ok();
+        }
+        let state = oldest.and_then(|info| FollowerState::decode(&info.note).ok());
+        let position = state.map(|state| state.position);
         self.journal.remove_before(position.unwrap_or_default())?;
         let mut following = self.following.lock();
         following.snapshot = following.snapshot.max(block.number);
@@ -641,17 +649,20 @@ impl ShardProcess {
                 match self.take(&item)? {
                     Taken::Judged => break,
                     Taken::Waits(hash) => {
-                        let patience = self.options.patience;
                         self.shown.lock().trouble = format!(
                             "record {} needs block {hash}, which nobody has",
                             item.position
                         );
-                        if started.elapsed() > patience {
-                            self.pass(&item);
-                            break;
-                        }
                     }
                     Taken::Full => {}
+                }
+                if started.elapsed() > self.options.patience {
+                    if self.jump()? {
+                        return Ok(());
+                    }
+                    // If it counts, a later record needs it, and asks for it by hash: there may be room by then.
+                    self.pass(&item);
+                    break;
                 }
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
@@ -665,6 +676,21 @@ impl ShardProcess {
             }
         }
         Ok(())
+    }
+
+    /// Takes the state of a peer that is ahead of all that the shard has: what is between has left all journals. False if there is
+    /// none.
+    fn jump(&self) -> Result<bool, ProcessError> {
+        let own = self.shard.read().as_ref().map(|shard| shard.stats().newest);
+        for peer in &self.peers {
+            if let Ok((shard, note)) = peer.snapshot(self.options.range, self.options.limits)
+                && own.is_none_or(|own| shard.stats().oldest.number > own.number)
+            {
+                self.adopt(shard, &note)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Goes back if the stream is another one than was read before, or has lost its end.
