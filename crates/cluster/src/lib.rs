@@ -59,12 +59,13 @@ pub use process::{
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};
 pub use replication::{
-    AppendError, BuilderKeys, Choice, Counts, Damage, Epoch, Follower, FollowerState, Hole,
-    Ignored, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError, JournalOptions,
-    JournalRecovery, Lease, Member, MemoryStream, Missing, Nats, NatsError, NatsOptions,
-    NatsStream, NatsTls, Placement, PublishError, Publisher, RECORD_BYTES_MAX, Record, RecordError,
-    Registry, SignedUpdate, Signer, SignerError, SnapshotPointer, Snapshots, StateError, Stream,
-    StreamBounds, StreamError, StreamFault, StreamItem, StreamPosition, StreamReader, Verdict,
+    AppendError, BuilderKeys, Choice, Counts, Damage, Epoch, FORMATS, Follower, FollowerState,
+    Hole, Ignored, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError,
+    JournalOptions, JournalRecovery, Lease, Member, MemoryStream, Missing, Nats, NatsError,
+    NatsOptions, NatsStream, NatsTls, Placement, PublishError, Publisher, RECORD_BYTES_MAX, Record,
+    RecordError, Registry, SignedUpdate, Signer, SignerError, SnapshotPointer, Snapshots,
+    StateError, Stream, StreamBounds, StreamError, StreamFault, StreamItem, StreamPosition,
+    StreamReader, Verdict,
 };
 pub use rpc::{
     BuilderClient, BuilderHost, ClientLimits, ConnectError, HostStatus, RemoteShard, ServeError,

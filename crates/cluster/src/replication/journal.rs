@@ -25,6 +25,8 @@ const ID: &str = "journal.id";
 const ID_TEMPORARY: &str = "journal.tmp";
 const MAGIC: &[u8; 8] = b"CambiJnl";
 const FORMAT: u32 = 1;
+/// Number of the format of each kind of file that a shard writes, by the name of the kind.
+pub const FORMATS: [(&str, u32); 1] = [("shard journal", FORMAT)];
 const ID_BYTES: usize = 52;
 /// Kind of the records in the block log.
 const KIND: u8 = 1;

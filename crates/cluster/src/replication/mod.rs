@@ -33,7 +33,7 @@ pub use follower::{
     StreamPosition, Verdict,
 };
 pub use journal::{
-    Journal, JournalDamage, JournalEntries, JournalEntry, JournalError, JournalOptions,
+    FORMATS, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError, JournalOptions,
     JournalRecovery,
 };
 pub use nats::{

@@ -249,7 +249,7 @@ pub(crate) struct ClusterGetArgs {
     pub(crate) slots: Vec<cambium::U256>,
     /// Hash of the block after which to read [default: the newest that a shard has]
     #[arg(long, value_name = "HASH")]
-    pub(crate) block: Option<B256>,
+    pub(crate) block_hash: Option<B256>,
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
     #[command(flatten)]
@@ -354,7 +354,7 @@ pub(crate) struct ValidatorArgs {
     pub(crate) builders: Vec<Address>,
     /// Position in the stream from which on [default: what is new]
     #[arg(long, value_name = "POSITION")]
-    pub(crate) from: Option<u64>,
+    pub(crate) from_record: Option<u64>,
     /// End after this many blocks
     #[arg(long, value_name = "N")]
     pub(crate) blocks: Option<u64>,

@@ -23,7 +23,7 @@ pub(super) fn run(args: &ClusterGetArgs) -> Result<Report, Failure> {
     let runtime = connect::runtime()?;
     let (shards, clients) = members::shards(&nats, tls.as_ref(), runtime.handle())?;
     let keys = connect::keys(&args.builders);
-    let header = header(&runtime, &clients, &keys, args.block)?;
+    let header = header(&runtime, &clients, &keys, args.block_hash)?;
     let reader = Reader::new(shards, &header, LEVEL, LEVEL);
     let account = keccak256(args.address);
     let found = reader.account(&account).map_err(Failure::cluster)?;
@@ -102,7 +102,7 @@ pub(super) fn header(
             Ok(Some(Err(error))) => last = format!("{}: {error}", client.address()),
             Ok(None) => {
                 last = format!(
-                    "{} has no signed update of block {wanted}: give --block, or wait for the next one",
+                    "{} has no signed update of block {wanted}: give --block-hash, or wait for the next one",
                     client.address()
                 );
             }

@@ -31,7 +31,7 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
         chain_id: spec.chain_id,
         keys: args.builders.clone(),
     };
-    let from = match args.from {
+    let from = match args.from_record {
         Some(from) => StreamPosition(from),
         None => stream.bounds().map_err(Failure::cluster)?.last.next(),
     };
