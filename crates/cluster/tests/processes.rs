@@ -315,7 +315,7 @@ fn replicas_end_at_the_same_state_whatever_happens() {
                     let at = random.below(4) as usize;
                     let node = &mut nodes[at];
                     let names = node.disk.list("").unwrap();
-                    let names = names.iter().filter(|name| name.ends_with(".shard"));
+                    let names = names.iter().filter(|name| name.starts_with("state-"));
                     let names: Vec<_> = names.cloned().collect();
                     let name = &names[random.below(names.len() as u64) as usize];
                     let file = node.disk.open(name).unwrap();
@@ -513,11 +513,11 @@ fn a_damaged_snapshot_costs_nothing_while_there_is_another_one() {
             if random.percent(20) {
                 drop(process);
                 let names = disk.list("").unwrap();
-                let newest = names.iter().filter(|name| name.ends_with(".shard")).max();
+                let newest = names.iter().filter(|name| name.starts_with("state-")).max();
                 let file = disk.open(newest.unwrap()).unwrap();
                 let mut byte = [0];
                 file.read_at(&mut byte, 40).unwrap();
-                let snapshots = names.iter().filter(|name| name.ends_with(".shard"));
+                let snapshots = names.iter().filter(|name| name.starts_with("state-"));
                 if snapshots.count() > 1 {
                     file.write_at(&[byte[0] ^ 1], 40).unwrap();
                 }

@@ -135,7 +135,8 @@ impl ShardProcess {
     ///
     /// # Errors
     ///
-    /// If another process has the folder, or if it can't be read. A snapshot that is damaged is passed, and is part of the status.
+    /// If another process has the folder, or if it can't be read. A snapshot that is damaged is put aside, as `damaged-state-*`, and is
+    /// part of the status.
     pub fn open(
         disk: Arc<dyn Disk>,
         keys: BuilderKeys,
@@ -160,7 +161,10 @@ impl ShardProcess {
                 }
                 Err(error) => {
                     let number = block.number;
-                    let shown = disk.display_path(&name);
+                    let aside = format!("damaged-{name}");
+                    // So that it is not one of the two that are kept.
+                    disk.rename(&name, &aside)?;
+                    let shown = disk.display_path(&aside);
                     troubles.push(format!("{shown}, of block {number}, is passed: {error}"));
                 }
             }
