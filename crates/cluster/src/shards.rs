@@ -10,6 +10,7 @@ use cambium_crew::{Crew, threads};
 use cambium_trie::ProofTargets;
 use std::{
     collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -44,6 +45,8 @@ pub trait Service: Send + Sync {
 /// Takes the answer to a request that was begun. If it is dropped, there is none.
 #[derive(Debug)]
 pub struct Answered {
+    /// Number of the shard.
+    shard: usize,
     replica: usize,
     to: Option<Sender<(usize, Result<NodeBag, ReadError>)>>,
 }
@@ -65,7 +68,7 @@ impl Answered {
 impl Drop for Answered {
     fn drop(&mut self) {
         self.send(Err(ReadError::Unavailable {
-            index: self.replica,
+            index: self.shard,
             what: "the request was dropped".to_owned(),
         }));
     }
@@ -288,7 +291,9 @@ impl Asked<'_> {
         }
         let replica = (self.first + self.next) % count;
         let to = Some(self.to.clone());
-        Some((replica, Answered { replica, to }))
+        let shard = self.index;
+        let answered = Answered { shard, replica, to };
+        Some((replica, answered))
     }
 
     /// Waits for an answer that `use_bag` likes.
@@ -314,6 +319,8 @@ impl Asked<'_> {
                     }));
                 }
             };
+            // One that always says that it is too much is not right.
+            let is_whole = answer.is_ok();
             let used = match answer {
                 Ok(bag) => {
                     self.shard.slow.add(self.started.elapsed());
@@ -329,7 +336,9 @@ impl Asked<'_> {
             };
             match used {
                 Ok(()) => {
-                    self.shard.right.store(replica, Ordering::Relaxed);
+                    if is_whole {
+                        self.shard.right.store(replica, Ordering::Relaxed);
+                    }
                     return Ok(());
                 }
                 Err(error) => last = Some(error),
@@ -341,10 +350,7 @@ impl Asked<'_> {
     fn wait(&mut self) -> Option<(usize, Result<NodeBag, ReadError>)> {
         loop {
             if self.waiting == 0 && !self.begin_next() {
-                let (replica, mut answered) = self.next_replica()?;
-                answered.to = None;
-                self.next += 1;
-                return Some((replica, self.shard.services[replica].read(self.request)));
+                return self.read_next();
             }
             let slow = self.shard.slow.get();
             let answer = match self.next < self.shard.services.len() {
@@ -361,14 +367,29 @@ impl Asked<'_> {
                     if self.begin_next() {
                         self.shard.hedged.fetch_add(1, Ordering::Relaxed);
                     } else {
-                        // The next one answers on this thread alone: it is asked if the others fail.
-                        let answer = self.answers.recv().ok()?;
-                        self.waiting -= 1;
-                        return Some(answer);
+                        // The next one answers on this thread alone.
+                        self.shard.hedged.fetch_add(1, Ordering::Relaxed);
+                        return self.read_next();
                     }
                 }
             }
         }
+    }
+
+    /// Asks the next replica on this thread; `None` if there is none.
+    fn read_next(&mut self) -> Option<(usize, Result<NodeBag, ReadError>)> {
+        let (replica, mut answered) = self.next_replica()?;
+        answered.to = None;
+        self.next += 1;
+        let read = || self.shard.services[replica].read(self.request);
+        // A replica that panics is as one that does not answer.
+        let answer = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+            Err(ReadError::Unavailable {
+                index: self.index,
+                what: "the replica panicked".to_owned(),
+            })
+        });
+        Some((replica, answer))
     }
 
     /// Asks for each half of the request, which is for too much.

@@ -303,6 +303,12 @@ impl Shard {
         }
         let shard = loader.finish(&head.header, &head.top, limits);
         let shard = shard.map_err(|error| SnapshotError::State(Box::new(error)))?;
+        let (bytes, max) = (shard.stats().memory_bytes, limits.bytes);
+        if bytes > max {
+            let what =
+                format!("its state takes {bytes} bytes of memory, and the shard may have {max}");
+            return Err(reader.damaged(reader.at, &what));
+        }
         Ok((shard, head.note))
     }
 }

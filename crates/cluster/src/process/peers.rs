@@ -1,4 +1,6 @@
-//! Others that may have what a shard is missing: replicas, and builders. Nothing of theirs is believed unverified.
+//! Others that may have what a shard is missing: replicas, and builders. Nothing of theirs is believed unverified, but for the note of a
+//! snapshot: where its follower is in the stream, and which epoch is open there. A peer that lies in it makes a shard miss blocks, and
+//! never serve false ones.
 
 use crate::{
     range::ShardRange,

@@ -4,8 +4,9 @@ use super::{files, peers::Peer, progress::Progress};
 use crate::{
     range::ShardRange,
     replication::{
-        BuilderKeys, Choice, Follower, FollowerState, Hole, Journal, JournalError, JournalOptions,
-        Missing, Record, SignedUpdate, Stream, StreamError, StreamItem, StreamPosition, Verdict,
+        BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Journal, JournalError,
+        JournalOptions, Missing, Record, SignedUpdate, Stream, StreamError, StreamItem,
+        StreamPosition, Verdict,
     },
     rpc::{HostStatus, ShardHost, Wanted},
     shard::{ApplyError, Shard, ShardLimits},
@@ -31,6 +32,10 @@ const LOCK: &str = "lock";
 const SYNC_BYTES: usize = 8 << 20;
 /// How long to wait for a record before looking whether to stop.
 const WAIT: Duration = Duration::from_millis(200);
+/// Positions of a hole of which peers are asked: beyond that, blocks are found missing by their children.
+const HOLE_POSITIONS_MAX: usize = 1_024;
+/// Records after which it is looked whether a snapshot is due.
+const RECORDS_BETWEEN: u64 = 64;
 /// Pause before what has failed is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -101,6 +106,8 @@ pub struct ShardProcess {
     shard: RwLock<Option<Arc<Shard>>>,
     following: Mutex<Following>,
     shown: Mutex<Shown>,
+    /// Held while a snapshot is written.
+    writing: Mutex<()>,
     _lock: DiskLock,
 }
 
@@ -112,6 +119,16 @@ struct Following {
     waits: Option<(SignedUpdate, Bytes, FollowerState)>,
     /// Height of the newest snapshot in the folder.
     snapshot: u64,
+}
+
+/// What peers have of a block and those before it.
+enum Fetched {
+    /// All that is missing, parents first.
+    Blocks(Vec<(SignedUpdate, Vec<u8>)>),
+    /// The block does not descend from the oldest one.
+    Lost,
+    /// Nobody has all of them.
+    Nothing,
 }
 
 /// What others see.
@@ -186,6 +203,7 @@ impl ShardProcess {
             peers,
             journal,
             shard: RwLock::new(None),
+            writing: Mutex::new(()),
             _lock: lock,
         };
         if let Some((shard, note)) = loaded {
@@ -229,6 +247,7 @@ impl ShardProcess {
         for peer in &self.peers {
             match peer.snapshot(self.options.range, self.options.limits) {
                 Ok((shard, note)) => {
+                    let note = of_peer(&note, &shard);
                     self.adopt(shard, &note)?;
                     return Ok(true);
                 }
@@ -250,20 +269,25 @@ impl ShardProcess {
         let mut following = self.following.lock();
         // Of the two, the one that has read more. An unreadable note is one that has read nothing.
         let noted = FollowerState::decode(note).unwrap_or_default();
-        following.snapshot = shard.stats().oldest.number;
+        following.snapshot = shard.oldest().number;
         following.progress = Progress::default();
         following.waits = None;
         following.follower = Follower::new(following.follower.keys().clone(), noted.clone());
-        let mut before = noted.clone();
+        let (mut before, mut has_gap) = (noted.clone(), false);
         for entry in self.journal.entries() {
             let entry = entry?;
             match Record::decode(&entry.record) {
                 Ok(Record::Update(update)) => {
                     let id = update.id();
-                    let is_new = id.number > shard.stats().oldest.number && !shard.has(id);
-                    if is_new && self.apply(&shard, &following.follower, &update).is_ok() {
-                        let progress = &mut following.progress;
-                        progress.add(entry.position, id, before.clone());
+                    let is_new = id.number > shard.oldest().number && !shard.has(id);
+                    if is_new {
+                        match self.apply(&shard, &following.follower, &update) {
+                            Ok(()) => {
+                                let progress = &mut following.progress;
+                                progress.add(entry.position, id, before.clone());
+                            }
+                            Err(_) => has_gap = true,
+                        }
                     }
                 }
                 Ok(Record::Choice(choice)) => self.follow(&shard, &mut following, &choice),
@@ -271,7 +295,8 @@ impl ShardProcess {
             }
             before = entry.state;
         }
-        let state = match last.position > noted.position {
+        // What the journal lacks may be in the stream.
+        let state = match last.position > noted.position && !has_gap {
             true => last.clone(),
             false => noted,
         };
@@ -294,13 +319,13 @@ impl ShardProcess {
             return applied;
         };
         match self.fetch(shard, follower, parent) {
-            Some(chain) => {
+            Fetched::Blocks(chain) => {
                 for (missing, _) in chain {
                     shard.apply(missing.id(), missing.update())?;
                 }
                 shard.apply(update.id(), update.update())
             }
-            None => applied,
+            Fetched::Lost | Fetched::Nothing => applied,
         }
     }
 
@@ -335,7 +360,11 @@ impl ShardProcess {
                     self.note(following, None, &record)?;
                 }
                 Verdict::Opened(_) => self.note(following, None, &record)?,
-                Verdict::Ignore(_) => {}
+                Verdict::Ignore(reason) => {
+                    if let Ignored::NotOpened { .. } | Ignored::OtherBuilder { .. } = reason {
+                        self.shown.lock().trouble = format!("ignored: {reason}");
+                    }
+                }
                 Verdict::Damaged(damage) => {
                     self.shown.lock().trouble = damage.to_string();
                     for peer in &self.peers {
@@ -346,12 +375,18 @@ impl ShardProcess {
                     }
                 }
                 Verdict::Missing(Missing::Block(hash)) => {
-                    if is_of_the_past(&record, shard.stats().oldest) {
+                    if is_of_the_past(&record, shard.oldest()) {
                         following.follower.skip(item);
                         break;
                     }
-                    let Some(chain) = self.fetch(&shard, &following.follower, hash) else {
-                        return Ok(Taken::Waits(hash));
+                    let chain = match self.fetch(&shard, &following.follower, hash) {
+                        Fetched::Blocks(chain) => chain,
+                        // Of a branch that has lost.
+                        Fetched::Lost => {
+                            following.follower.skip(item);
+                            break;
+                        }
+                        Fetched::Nothing => return Ok(Taken::Waits(hash)),
                     };
                     for (update, bytes) in chain {
                         let id = update.id();
@@ -426,35 +461,39 @@ impl ShardProcess {
     fn follow(&self, shard: &Shard, following: &mut Following, choice: &Choice) {
         // A block that was final before it was known is so by the next choice.
         if shard.finalize(choice.finalized).is_ok() {
-            following.progress.finalize(choice.finalized.number);
+            // While a snapshot is written, an older block stays the oldest one.
+            following.progress.finalize(shard.oldest().number);
         }
-        self.shown.lock().head = Some(choice.head);
+        // A head beside the final block is none.
+        if shard.knows(&choice.head.hash) {
+            self.shown.lock().head = Some(choice.head);
+        }
     }
 
-    /// A block and those before it that are missing, parents first, from peers. `None` if nobody has them all.
-    fn fetch(
-        &self,
-        shard: &Shard,
-        follower: &Follower,
-        hash: B256,
-    ) -> Option<Vec<(SignedUpdate, Vec<u8>)>> {
+    /// A block and those before it that are missing, from peers.
+    fn fetch(&self, shard: &Shard, follower: &Follower, hash: B256) -> Fetched {
         let (mut chain, mut wanted) = (Vec::new(), hash);
-        let oldest = shard.stats().oldest.number;
+        let oldest = shard.oldest().number;
         while !shard.knows(&wanted) {
             let mut found = self.peers.iter().filter_map(|peer| {
                 let bytes = peer.record(Wanted::Block(wanted)).ok().flatten()?;
                 let update = follower.verify_block(wanted, &bytes).ok().flatten()?;
                 Some((update, bytes))
             });
-            let (update, bytes) = found.next()?;
-            if update.id().number <= oldest || chain.len() == self.options.limits.versions {
-                return None;
+            let Some((update, bytes)) = found.next() else {
+                return Fetched::Nothing;
+            };
+            if update.id().number <= oldest {
+                return Fetched::Lost;
+            }
+            if chain.len() == self.options.limits.versions {
+                return Fetched::Nothing;
             }
             wanted = update.parent();
             chain.push((update, bytes));
         }
         chain.reverse();
-        Some(chain)
+        Fetched::Blocks(chain)
     }
 
     /// Fills a hole as far as peers have its records, and goes on without the rest.
@@ -464,7 +503,7 @@ impl ShardProcess {
         following: &mut Following,
         hole: Hole,
     ) -> Result<(), ProcessError> {
-        for position in hole.first.0..=hole.last.0 {
+        for position in (hole.first.0..=hole.last.0).take(HOLE_POSITIONS_MAX) {
             for peer in &self.peers {
                 if self.fill(shard, following, &**peer, StreamPosition(position))? {
                     break;
@@ -533,7 +572,7 @@ impl ShardProcess {
         let shard = self.shard.read().clone();
         let last = self.following.lock().snapshot;
         shard.is_some_and(|shard| {
-            shard.stats().oldest.number >= last.saturating_add(self.options.snapshot_blocks)
+            shard.oldest().number >= last.saturating_add(self.options.snapshot_blocks)
         })
     }
 
@@ -552,6 +591,7 @@ impl ShardProcess {
 
     /// Writes a snapshot, with a note or that of this process.
     fn write(&self, shard: &Shard, note: Option<&[u8]>) -> Result<BlockId, ProcessError> {
+        let _writing = self.writing.lock();
         let pin = shard.pin();
         let block = pin.block;
         let own = || self.state_for(block).encode();
@@ -578,7 +618,8 @@ impl ShardProcess {
     /// The state from which a follower sees all that comes after a block that is final.
     fn state_for(&self, block: BlockId) -> FollowerState {
         let following = self.following.lock();
-        let state = following.progress.state_for(block.number);
+        let waiting = following.waits.as_ref().map(|(_, _, before)| before);
+        let state = following.progress.state_for(block.number).or(waiting);
         state.unwrap_or(following.follower.state()).clone()
     }
 
@@ -637,7 +678,7 @@ impl ShardProcess {
         self.look_whether_it_is_the_same(stream)?;
         let position = self.shown.lock().state.position;
         let mut reader = stream.reader(position.next())?;
-        let mut unsynced = 0;
+        let (mut unsynced, mut taken) = (0, 0_u64);
         while !stop.load(Ordering::Relaxed) {
             let wait = if unsynced > 0 { Duration::ZERO } else { WAIT };
             let Some(item) = reader.next(wait)? else {
@@ -673,6 +714,10 @@ impl ShardProcess {
                 }
                 thread::sleep(PAUSE);
             }
+            taken += 1;
+            if taken % RECORDS_BETWEEN == 0 {
+                between()?;
+            }
             unsynced += item.record.as_ref().map_or(1, |record| record.len());
             if unsynced > SYNC_BYTES {
                 self.sync()?;
@@ -690,6 +735,7 @@ impl ShardProcess {
             if let Ok((shard, note)) = peer.snapshot(self.options.range, self.options.limits)
                 && own.is_none_or(|own| shard.stats().oldest.number > own.number)
             {
+                let note = of_peer(&note, &shard);
                 self.adopt(shard, &note)?;
                 return Ok(true);
             }
@@ -730,6 +776,17 @@ impl ShardProcess {
         }
         Ok(())
     }
+}
+
+/// The state of a peer's follower, as far as it is believed: where it is in the stream, and which epoch is open there. That nobody can verify.
+fn of_peer(note: &[u8], shard: &Shard) -> Vec<u8> {
+    let state = FollowerState::decode(note).unwrap_or_default();
+    let state = FollowerState {
+        choice: 0,
+        finalized: shard.oldest().number,
+        ..state
+    };
+    state.encode()
 }
 
 /// Whether a record is about blocks that are final or have lost.
@@ -778,7 +835,7 @@ impl ShardHost for ShardProcess {
             return Vec::new();
         };
         // A block that becomes final meanwhile only makes the follower read more than it needs.
-        self.state_for(shard.stats().oldest).encode()
+        self.state_for(shard.oldest()).encode()
     }
 
     fn status(&self) -> HostStatus {

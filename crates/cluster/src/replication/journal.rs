@@ -145,7 +145,7 @@ pub enum JournalError {
     Store(Box<StoreError>),
     /// The file with the salt of all checksums is damaged or missing, so that no record can be verified.
     #[error(
-        "{file} {what}: without it no record of the journal can be verified. Remove the journal's folder, and the shard \
+        "{file} {what}: without it no record of the journal can be verified. Remove {file} and the folder log beside it, and the shard \
          goes on from its snapshot, and gets what is missing from the stream or a replica"
     )]
     Id {

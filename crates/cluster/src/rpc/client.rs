@@ -23,7 +23,7 @@ use cambium_primitives::BlockId;
 use prost::bytes::{Buf, Bytes};
 use std::{
     io::{self, Read},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking, time::timeout};
 use tonic::{
@@ -31,6 +31,8 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
+/// Longest time for a record, or for a block with its witness.
+const TRANSFER: Duration = Duration::from_secs(60);
 /// Parts of a snapshot that wait to be loaded.
 const PARTS_WAITING: usize = 4;
 
@@ -162,7 +164,11 @@ impl BuilderClient {
             Err(status) => return Err(shown(address, &status)),
         };
         let mut witness = Vec::new();
+        let started = Instant::now();
         loop {
+            if started.elapsed() > TRANSFER {
+                return Err(format!("{address}: it took more than {TRANSFER:?}"));
+            }
             let part = timeout(time, parts.message()).await;
             let part = part.map_err(|_| silent(address, time))?;
             let Some(reply) = part.map_err(|status| shown(address, &status))? else {
@@ -248,7 +254,10 @@ impl ShardClient {
         let call = client.status(self.call(StatusCall {}));
         let reply = timeout(self.limits.time, call).await;
         let reply = reply.map_err(|_| self.silent())?;
-        Ok(reply.map_err(|status| self.shown(&status))?.into_inner())
+        let mut reply = reply.map_err(|status| self.shown(&status))?.into_inner();
+        reply.loading = shortened(reply.loading);
+        reply.trouble = shortened(reply.trouble);
+        Ok(reply)
     }
 
     /// Asks for nodes on the paths of accounts and slots, and for codes.
@@ -300,8 +309,12 @@ impl ShardClient {
             Err(status) => return Err(self.shown(&status)),
         };
         let mut update = Vec::new();
+        let started = Instant::now();
         while let Some(reply) = self.next(&mut parts).await? {
             update.extend(&reply.part[..]);
+            if started.elapsed() > TRANSFER {
+                return Err(format!("{}: it took more than {TRANSFER:?}", self.address));
+            }
             if update.len() > UPDATE_BYTES_MAX + MESSAGE_ROOM {
                 let address = &self.address;
                 return Err(format!(
@@ -342,6 +355,7 @@ impl ShardClient {
         });
         loop {
             let part = match self.next(&mut parts).await {
+                Ok(Some(reply)) if reply.part.is_empty() => Err(io::Error::other("an empty part")),
                 Ok(Some(reply)) => Ok(reply.part),
                 Ok(None) => break,
                 Err(what) => Err(io::Error::other(what)),

@@ -52,6 +52,8 @@ use tonic::{
 const PART_BYTES: usize = 1 << 20;
 /// Parts of a stream that wait for its receiver.
 const PARTS_WAITING: usize = 4;
+/// Longest time from a connection to its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Room in a message beside what it is about.
@@ -244,6 +246,7 @@ impl Server {
         let methods = BuilderMethods {
             host: Arc::new(host),
             calls: Arc::new(Semaphore::new(limits.calls)),
+            stall: limits.stall,
         };
         let service = BuilderServer::new(methods)
             .max_decoding_message_size(limits.request_bytes + MESSAGE_ROOM)
@@ -307,9 +310,17 @@ async fn accept(
             }
         };
         let Ok(connection) = connection else { continue };
-        if to_serve.send(Ok(connection)).await.is_err() {
+        if to_serve.is_closed() {
             return;
         }
+        let to_serve = to_serve.clone();
+        tokio::spawn(async move {
+            // Whoever says nothing at first does not stay.
+            let first = timeout(FIRST_BYTE, connection.stream.readable()).await;
+            if let Ok(Ok(())) = first {
+                let _ = to_serve.send(Ok(connection)).await;
+            }
+        });
     }
 }
 
@@ -462,10 +473,8 @@ impl<H: ShardHost> ShardMethods for Methods<H> {
             .map_err(Status::data_loss)?
             .ok_or_else(|| Status::not_found("this record is not kept here"))?
             .0;
-        let parts: Vec<_> = parts_of(update)
-            .map(|part| Ok(UpdateReply { part }))
-            .collect();
-        Ok(Response::new(Box::pin(tokio_stream::iter(parts))))
+        let parts = sent(update, self.limits.stall).map(|part| Ok(UpdateReply { part }));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn snapshot(
@@ -479,9 +488,12 @@ impl<H: ShardHost> ShardMethods for Methods<H> {
             .map_err(busy)?;
         let shard = self.host.shard().ok_or_else(|| loading(&*self.host))?;
         let (to_send, parts) = mpsc::channel(PARTS_WAITING);
-        let (stall, note) = (self.limits.stall, self.host.note());
+        let stall = self.limits.stall;
+        let host = Arc::clone(&self.host);
         spawn_blocking(move || {
             let _permit = permit;
+            // It may wait for whoever follows the stream.
+            let note = host.note();
             let out = PartWriter {
                 parts: &to_send,
                 part: Vec::with_capacity(PART_BYTES),
@@ -512,6 +524,7 @@ pub trait BuilderHost: Send + Sync + 'static {
 struct BuilderMethods<H> {
     host: Arc<H>,
     calls: Arc<Semaphore>,
+    stall: Duration,
 }
 
 #[tonic::async_trait]
@@ -534,10 +547,23 @@ impl<H: BuilderHost> BuilderCalls for BuilderMethods<H> {
             .map_err(|_| Status::invalid_argument("a block's hash has 32 bytes"))?;
         let witness = self.host.witness(&hash);
         let witness = witness.ok_or_else(|| Status::not_found("this block is not kept here"))?;
-        let parts = parts_of(witness).map(|part| Ok(WitnessReply { part }));
-        let parts: Vec<_> = parts.collect();
-        Ok(Response::new(Box::pin(tokio_stream::iter(parts))))
+        let parts = sent(witness, self.stall).map(|part| Ok(WitnessReply { part }));
+        Ok(Response::new(Box::pin(parts)))
     }
+}
+
+/// The parts of bytes, which are dropped if their receiver takes nothing for too long.
+fn sent(bytes: Bytes, stall: Duration) -> ReceiverStream<Bytes> {
+    let (to_send, parts) = mpsc::channel(PARTS_WAITING);
+    tokio::spawn(async move {
+        for part in parts_of(bytes) {
+            match timeout(stall, to_send.send(part)).await {
+                Ok(Ok(())) => {}
+                _ => return,
+            }
+        }
+    });
+    ReceiverStream::new(parts)
 }
 
 /// The parts in which bytes are sent.

@@ -192,6 +192,14 @@ struct Pins {
     finalized: Option<BlockId>,
 }
 
+impl Pins {
+    /// Whether a block that is known is the newest final one, or descends from it.
+    fn has(&self, known: &Known, hash: &B256) -> bool {
+        self.finalized
+            .is_none_or(|last| last.hash == *hash || known.path_to(hash).contains(&last.hash))
+    }
+}
+
 /// Keeps the oldest version, and all after it, while it lives: blocks that are finalized become the oldest when the last one
 /// is dropped.
 #[derive(Debug)]
@@ -287,11 +295,14 @@ impl ShardLoader {
         let Self {
             range,
             tries,
-            codes,
+            mut codes,
             wanted,
             ..
         } = self;
         let id = BlockId::new(header.number, header.hash_slow());
+        // Those of nobody are dropped.
+        codes.retain(|code, _| wanted.contains_key(code));
+        codes.shrink_to_fit();
         for (code, account) in wanted {
             if !codes.contains_key(&code) {
                 return Err(ApplyError::NoCode { id, account, code });
@@ -396,6 +407,7 @@ impl Shard {
         let parent = update.header.parent_hash;
         let parent = known
             .get(&parent)
+            .filter(|_| self.pins.lock().has(&known, &parent))
             .ok_or(ApplyError::NoParent { id, parent })?;
         if parent.id.number.checked_add(1) != Some(id.number) {
             let parent = parent.id;
@@ -434,7 +446,11 @@ impl Shard {
                 .flatten()
                 .map(Version::memory_bytes)
                 .sum::<usize>();
-            let bytes = self.live_bytes_of(&known) + own;
+            let there = self.codes.read();
+            let new = codes.iter().filter(|(hash, _)| there.get(hash).is_none());
+            let new = new.map(|(_, code)| code.len()).sum::<usize>();
+            drop(there);
+            let bytes = self.live_bytes_of(&known) + own + new;
             match bytes > self.limits.bytes {
                 true => Err(full(bytes)),
                 false => Ok(()),
@@ -509,15 +525,12 @@ impl Shard {
         let mut pins = self.pins.lock();
         if pins.count > 0 {
             let known = self.known.read();
-            if known.get(&id.hash).is_none_or(|version| version.id != id) {
+            let is_known = known.get(&id.hash).is_some_and(|version| version.id == id);
+            // What is beside a final block, or before it, is as if it had gone.
+            if !is_known || !pins.has(&known, &id.hash) {
                 return Err(ApplyError::Unknown(id));
             }
-            if pins
-                .finalized
-                .is_none_or(|before| before.number < id.number)
-            {
-                pins.finalized = Some(id);
-            }
+            pins.finalized = Some(id);
             return Ok(());
         }
         self.make_oldest(id)
@@ -578,6 +591,11 @@ impl Shard {
         let version = known.find(block)?;
         let top = version.top.nodes_from(0).cloned().collect();
         Ok((version.header.clone(), top))
+    }
+
+    /// The oldest block of which it has the state.
+    pub fn oldest(&self) -> BlockId {
+        self.known.read().oldest()
     }
 
     /// Whether the shard has the state after a block.

@@ -28,6 +28,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
+/// Longest time for calls that have begun, at the end.
+const END: Duration = Duration::from_secs(5);
 /// Time between two looks at what is to be done beside following the stream.
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest time without a block that a record needs, before the record is passed.
@@ -102,7 +104,8 @@ pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
     out.note(format_args!("shard {index} of {count} answers at {own}"));
     let followed = follow(&beside, &stream, &stop);
     drop(end);
-    let _ = runtime.block_on(serving);
+    // An idle connection does not keep the program.
+    let _ = runtime.block_on(async { tokio::time::timeout(END, serving).await });
     followed.map_err(Failure::cluster)?;
     let stats = ShardHost::shard(&process).map(|shard| shard.stats());
     let head = stats.map(|stats| stats.newest);
