@@ -40,6 +40,8 @@ const END: u8 = 4;
 /// Most bytes of a frame's content. A writer ends frames at some part of it.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 const FRAME_BYTES: usize = 1 << 20;
+/// What a code takes beside its bytes.
+const CODE_BYTES: usize = 128;
 /// Leaves of a frame: about as many as [`FRAME_BYTES`] have.
 const FRAME_LEAVES: usize = 10_000;
 
@@ -255,7 +257,7 @@ impl Shard {
             return Err(SnapshotError::OtherShard { wanted, got });
         }
         let mut loader = ShardLoader::new(wanted);
-        let (mut accounts, mut slots) = (0, 0);
+        let (mut accounts, mut slots, mut code_bytes) = (0, 0, 0);
         loop {
             let start = reader.at;
             // In memory it takes more than as a snapshot.
@@ -269,6 +271,16 @@ impl Shard {
                 CODES => {
                     let codes = decode_items(&mut &content[..], "codes", 1, FRAME_BYTES_MAX);
                     let codes = codes.map_err(|error| reader.damaged(start, &error.to_string()))?;
+                    code_bytes += codes
+                        .iter()
+                        .map(|code| code.len() + CODE_BYTES)
+                        .sum::<usize>();
+                    if code_bytes > limits.bytes {
+                        let max = limits.bytes;
+                        let what =
+                            format!("codes of more than the {max} bytes that the shard may have");
+                        return Err(reader.damaged(start, &what));
+                    }
                     codes.into_iter().for_each(|code| loader.put_code(code));
                 }
                 ACCOUNTS => {

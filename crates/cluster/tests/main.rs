@@ -3,6 +3,8 @@
 mod common;
 
 mod builders;
+mod hostile_process;
+mod hostile_shards;
 mod lies;
 mod messages;
 mod processes;
