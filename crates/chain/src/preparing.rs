@@ -1,9 +1,8 @@
 //! Threads that prepare the blocks of imports: decoding, and the senders of transactions.
 
 use crate::{Chain, ChainError, PreparedBlock, RawBlock, execute::Step, prepare::Decoded};
-use alloy_primitives::Address;
 use cambium_crew::{Crew, threads};
-use cambium_evm::{SignatureError, recover_sender};
+use cambium_evm::recover_part;
 use cambium_primitives::BlockId;
 use std::{
     convert::Infallible,
@@ -34,9 +33,6 @@ fn on_all<P: Send, T: Send>(parts: Vec<P>, task: impl Fn(P) -> T + Sync) -> Vec<
     let done = CREW.each(threads() - 1, parts, |part| Ok::<_, Infallible>(task(part)));
     done.unwrap_or_else(|never| match never {})
 }
-
-/// The senders of a block's transactions, or of some of them.
-type Senders = Result<Vec<Address>, SignatureError>;
 
 impl Chain {
     /// Prepares blocks whose headers are announced. First all are decoded, then the transactions of all have their senders
@@ -71,12 +67,7 @@ impl Chain {
             }
         }
         let recovered = on_all(parts, |(at, chunk, transactions, low)| {
-            let first = chunk * TRANSACTIONS;
-            let numbered = transactions.iter().enumerate();
-            let senders: Senders = numbered
-                .map(|(index, transaction)| recover_sender(first + index, transaction, low))
-                .collect();
-            (at, senders)
+            (at, recover_part(chunk * TRANSACTIONS, transactions, low))
         });
         let mut recovered = recovered.into_iter().peekable();
         let prepare = |(at, block): (usize, Result<Step<Decoded>, ChainError>)| {

@@ -6,7 +6,7 @@
 )]
 
 use crate::common::{
-    Keys, State,
+    Keys, Meddling, State,
     stream::{item, keys, signer},
 };
 use alloy_primitives::{Address, B256, Bytes, map::HashMap};
@@ -93,7 +93,7 @@ fn chain(count: u64, finals: bool) -> (State, Vec<State>, MemoryStream) {
 
 /// Takes what the stream has from where the process is.
 fn take_all(process: &ShardProcess, stream: &MemoryStream, to: u64) {
-    let at = ShardHost::status(process).position;
+    let at = process.status().position;
     let mut reader = stream.reader(StreamPosition(at + 1)).unwrap();
     for _ in at..to {
         let Some(item) = reader.next(Duration::ZERO).unwrap() else {
@@ -119,7 +119,7 @@ fn run_until(
                 .map_err(|error| error.to_string())
         });
         let started = Instant::now();
-        let has = || ShardHost::shard(process).unwrap().has(block);
+        let has = || process.shard().unwrap().has(block);
         while !has() && started.elapsed() < max && !running.is_finished() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -127,23 +127,6 @@ fn run_until(
         let result = running.join().unwrap();
         (has(), result)
     })
-}
-
-struct Meddling<F: FnMut()> {
-    out: Vec<u8>,
-    meddle: Option<F>,
-}
-impl<F: FnMut()> Write for Meddling<F> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(mut meddle) = self.meddle.take() {
-            meddle();
-        }
-        self.out.extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]
@@ -175,8 +158,8 @@ fn older_snapshot_goes_on_from_the_stream() {
     file.write_at(&[byte[0] ^ 1], 100).unwrap();
     file.sync().unwrap();
     let process = open(&disk, vec![], options()).unwrap();
-    println!("status {:?}", ShardHost::status(&process));
-    let stats = ShardHost::shard(&process).unwrap().stats();
+    println!("status {:?}", process.status());
+    let stats = process.shard().unwrap().stats();
     println!(
         "oldest {} newest {} stream {:?}",
         stats.oldest.number,
@@ -185,7 +168,7 @@ fn older_snapshot_goes_on_from_the_stream() {
     );
     let last = states.last().unwrap().id;
     let (has, result) = run_until(&process, &stream, last, Duration::from_secs(4));
-    println!("after run: {:?} {result:?}", ShardHost::status(&process));
+    println!("after run: {:?} {result:?}", process.status());
     assert!(
         has,
         "block {last} is in the stream and was durable, and the shard never has it"
@@ -205,7 +188,7 @@ fn snapshot_beside_one_that_is_sent() {
         .adopt(first.shard(range(), options.limits), &[])
         .unwrap();
     take_all(&process, &stream, 3); // block 8 is final, so that a snapshot is due
-    let shard = ShardHost::shard(&process).unwrap();
+    let shard = process.shard().unwrap();
     shard
         .write_snapshot(
             Meddling {
@@ -228,15 +211,15 @@ fn snapshot_beside_one_that_is_sent() {
     let disk = disk.crash();
     println!("{:?} log {:?}", disk.list(""), disk.list("log"));
     let process = open(&disk, vec![], options).unwrap();
-    let stats = ShardHost::shard(&process).unwrap().stats();
+    let stats = process.shard().unwrap().stats();
     println!(
         "{:?} oldest {} newest {}",
-        ShardHost::status(&process),
+        process.status(),
         stats.oldest.number,
         stats.newest.number
     );
     let (has, result) = run_until(&process, &stream, last, Duration::from_secs(4));
-    println!("after run: {:?} {result:?}", ShardHost::status(&process));
+    println!("after run: {:?} {result:?}", process.status());
     assert!(has, "durable blocks are lost");
 }
 
@@ -248,7 +231,7 @@ fn note_while_another_snapshot_is_sent() {
     process
         .adopt(first.shard(range(), options().limits), &[])
         .unwrap();
-    let shard = ShardHost::shard(&process).unwrap();
+    let shard = process.shard().unwrap();
     let mut sent = Vec::new();
     shard
         .write_snapshot(
@@ -257,7 +240,7 @@ fn note_while_another_snapshot_is_sent() {
                 meddle: Some(|| {
                     take_all(&process, &stream, 59);
                     // as the server does for the second replica
-                    let note = ShardHost::note(&process);
+                    let note = process.note();
                     println!(
                         "note {:?}",
                         FollowerState::decode(&note).map(|it| it.position)
@@ -272,12 +255,12 @@ fn note_while_another_snapshot_is_sent() {
     replica.load(&sent[..]).unwrap();
     println!(
         "replica {:?} oldest {}",
-        ShardHost::status(&replica),
-        ShardHost::shard(&replica).unwrap().stats().oldest.number
+        replica.status(),
+        replica.shard().unwrap().stats().oldest.number
     );
     let last = states.last().unwrap().id;
     let (has, _) = run_until(&replica, &stream, last, Duration::from_secs(4));
-    println!("after run: {:?}", ShardHost::status(&replica));
+    println!("after run: {:?}", replica.status());
     assert!(has, "a replica skips blocks that the stream has");
 }
 
@@ -291,7 +274,7 @@ fn full_then_snapshot_then_crash() {
     process
         .adopt(first.shard(range(), options.limits), &[])
         .unwrap();
-    let shard = ShardHost::shard(&process).unwrap();
+    let shard = process.shard().unwrap();
     shard
         .write_snapshot(
             Meddling {
@@ -315,9 +298,9 @@ fn full_then_snapshot_then_crash() {
     drop((process, shard));
     let disk = disk.crash();
     let process = open(&disk, vec![], options).unwrap();
-    println!("{:?}", ShardHost::status(&process));
+    println!("{:?}", process.status());
     let (has, _) = run_until(&process, &stream, states[3].id, Duration::from_secs(4));
-    println!("after run: {:?}", ShardHost::status(&process));
+    println!("after run: {:?}", process.status());
     assert!(
         has,
         "the block that waited for room was never applied, and is behind the follower"
@@ -398,7 +381,7 @@ fn two_snapshots_at_once() {
         });
         drop(process);
         let process = ShardProcess::open(disk, keys(), vec![], options()).unwrap();
-        let status = ShardHost::status(&process);
+        let status = process.status();
         if !status.trouble.is_empty() {
             failures.push(format!("opened again: {}", status.trouble));
         }
@@ -474,7 +457,7 @@ fn a_branch_that_has_lost_costs_patience() {
     println!(
         "took {:?} with patience {patience:?}: {:?}",
         started.elapsed(),
-        ShardHost::status(&process)
+        process.status()
     );
     assert!(
         started.elapsed() < Duration::from_secs(3),
@@ -492,9 +475,9 @@ fn trimmed_stream_without_the_epoch() {
         .unwrap();
     let last = states.last().unwrap().id;
     let (has, result) = run_until(&process, &stream, last, Duration::from_secs(3));
-    println!("{:?} {result:?}", ShardHost::status(&process));
+    println!("{:?} {result:?}", process.status());
     assert!(
-        has || !ShardHost::status(&process).trouble.is_empty(),
+        has || !process.status().trouble.is_empty(),
         "every record is ignored and nobody is told"
     );
 }
@@ -515,7 +498,7 @@ fn head_of_another_branch_than_final() {
         .adopt(first.shard(range(), options().limits), &[])
         .unwrap();
     take_all(&process, &stream, 5);
-    let shard = ShardHost::shard(&process).unwrap();
+    let shard = process.shard().unwrap();
     assert!(
         process.head().is_none_or(|head| shard.has(head)),
         "head() is a block that the shard has removed"
@@ -541,7 +524,7 @@ fn finality_is_taken_back_during_a_snapshot() {
         process
             .adopt(first.shard(range(), options().limits), &[])
             .unwrap();
-        let shard = ShardHost::shard(&process).unwrap();
+        let shard = process.shard().unwrap();
         let all = || {
             let mut reader = stream.reader(StreamPosition(1)).unwrap();
             while let Some(item) = reader.next(Duration::ZERO).unwrap() {

@@ -5,7 +5,7 @@
     reason = "they were written to break it, not to be kept"
 )]
 
-use crate::common::{Keys, State, code_of, random_hash};
+use crate::common::{Keys, Meddling, State, code_of, random_hash};
 use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 use cambium_cluster::*;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId};
@@ -337,23 +337,6 @@ fn a_snapshot_larger_than_the_limit_in_memory() {
             );
         }
         Err(error) => println!("refused: {error}"),
-    }
-}
-
-struct Meddling<F: FnMut()> {
-    out: Vec<u8>,
-    meddle: Option<F>,
-}
-impl<F: FnMut()> Write for Meddling<F> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(mut meddle) = self.meddle.take() {
-            meddle();
-        }
-        self.out.extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

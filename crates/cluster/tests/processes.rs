@@ -2,14 +2,14 @@
 //! are so small that snapshots and segments come and go all the time.
 
 use crate::common::{
-    Keys, State,
-    stream::{keys, signer},
+    self, Keys, State,
+    stream::{fault, keys, signer},
 };
 use alloy_primitives::{B256, Bytes, map::HashMap};
 use cambium_cluster::{
     JournalOptions, MemoryStream, Peer, ProcessError, ProcessOptions, PublishError, Publisher,
     Record, Shard, ShardHost, ShardLimits, ShardProcess, ShardRange, SnapshotError, Stream,
-    StreamFault, StreamPosition, StreamReader, Taken, Wanted,
+    StreamPosition, StreamReader, Taken, Wanted,
 };
 use cambium_disk::{Disk, FaultyDisk};
 use cambium_primitives::BlockId;
@@ -83,7 +83,7 @@ impl Peer for Replica {
 
     fn record(&self, wanted: Wanted) -> Result<Option<Vec<u8>>, String> {
         let process = self.0.read().clone().ok_or("it does not run")?;
-        let record = ShardHost::record(&process, wanted)?;
+        let record = process.record(wanted)?;
         Ok(record.map(|record| record.to_vec()))
     }
 
@@ -98,8 +98,8 @@ impl Peer for Replica {
             what: "it does not run".to_owned(),
         };
         let process = process.ok_or_else(gone)?;
-        let shard = ShardHost::shard(&process).ok_or_else(gone)?;
-        let note = ShardHost::note(&process);
+        let shard = process.shard().ok_or_else(gone)?;
+        let note = process.note();
         let bytes = shard.write_snapshot(Vec::new(), &note)?;
         Shard::read_snapshot(&bytes[..], range, limits)
     }
@@ -133,7 +133,7 @@ impl Node {
     }
 
     fn go_on(&mut self, stream: &MemoryStream) {
-        self.position = StreamPosition(ShardHost::status(&self.process()).position);
+        self.position = StreamPosition(self.process().status().position);
         self.reader = stream.reader(self.position.next()).unwrap();
     }
 
@@ -207,31 +207,8 @@ impl Builder {
     }
 }
 
-fn fault(random: &mut Random) -> Option<StreamFault> {
-    random.percent(20).then(|| match random.below(7) {
-        0 => StreamFault::Lost,
-        1 => StreamFault::NoAnswer,
-        2 => StreamFault::FalseDuplicate,
-        3 => StreamFault::AnsweredTwice,
-        4 => StreamFault::Damaged(random.below(10_000) as usize),
-        5 => StreamFault::Full,
-        _ => StreamFault::Unreadable,
-    })
-}
-
 fn check(process: &ShardProcess, state: &State, keys: &Keys) {
-    let shard = ShardHost::shard(process).unwrap();
-    let own = keys.accounts.iter();
-    for account in own.filter(|account| shard.range().place(account).is_some()) {
-        let expected = state.model.get(account);
-        let found = shard.account(state.id, account).unwrap();
-        assert_eq!(found.map(|(account, _)| account), expected.map(|it| it.0));
-        for slot in &keys.slots {
-            let expected = expected.and_then(|it| it.1.get(slot).copied());
-            let value = shard.slot(state.id, account, slot).unwrap();
-            assert_eq!(value, expected.unwrap_or_default());
-        }
-    }
+    common::check(&process.shard().unwrap(), state, keys);
 }
 
 /// Two shards with two replicas each. Blocks compete and become final; builders depose each other; the stream has faults; processes lose
@@ -274,7 +251,7 @@ fn replicas_end_at_the_same_state_whatever_happens() {
         // States that are not final, each after its parent; the first one is the oldest.
         let mut states = vec![first];
         for salt in 0..80 {
-            stream.plan(fault(&mut random));
+            stream.plan(fault(&mut random, 20));
             match random.below(20) {
                 0 => {
                     let number = 3 - builder.number;
@@ -358,7 +335,7 @@ fn replicas_end_at_the_same_state_whatever_happens() {
             node.read(10_000);
             let process = node.process();
             assert_eq!(process.head(), Some(head), "seed {seed}");
-            let shard = ShardHost::shard(&process).unwrap();
+            let shard = process.shard().unwrap();
             assert_eq!(shard.stats().oldest, finalized);
             states
                 .iter()

@@ -42,7 +42,10 @@ impl Serving {
             let stop = async {
                 let _ = stopped.await;
             };
-            server.run(host, limits, tls.as_ref(), stop).await.unwrap();
+            server
+                .run(Arc::new(host), limits, tls.as_ref(), stop)
+                .await
+                .unwrap();
         });
         Self {
             address,

@@ -3,7 +3,7 @@
 
 use crate::common::{
     Keys, State,
-    stream::{keys, signer},
+    stream::{fault, keys, signer},
 };
 use alloy_primitives::{B256, Bytes, map::HashMap};
 use cambium_cluster::{
@@ -238,18 +238,6 @@ impl Builder {
     }
 }
 
-fn fault(random: &mut Random) -> Option<StreamFault> {
-    random.percent(25).then(|| match random.below(7) {
-        0 => StreamFault::Lost,
-        1 => StreamFault::NoAnswer,
-        2 => StreamFault::FalseDuplicate,
-        3 => StreamFault::AnsweredTwice,
-        4 => StreamFault::Damaged(random.below(10_000) as usize),
-        5 => StreamFault::Full,
-        _ => StreamFault::Unreadable,
-    })
-}
-
 /// Two builders, one of which is deposed again and again and goes on all the same; replicas that crash; a stream that loses answers,
 /// repeats, damages. In the end all replicas have all blocks of the last epoch's chain, and follow the same choice.
 #[test]
@@ -271,7 +259,7 @@ fn replicas_end_at_the_same_blocks_whatever_the_stream_does() {
         let mut head = first.clone();
         let mut side: Option<State> = None;
         for salt in 0..60 {
-            stream.plan(fault(&mut random));
+            stream.plan(fault(&mut random, 25));
             match random.below(12) {
                 0 => {
                     // The other one wins the next epoch, on the head that it knows of.

@@ -1,6 +1,6 @@
 //! A shard that is made of a snapshot is the one that it was made of; damage is named.
 
-use crate::common::{Keys, State, pick};
+use crate::common::{self, Keys, State, pick};
 use cambium_cluster::{ReadGroup, ReadRequest, Shard, ShardLimits, ShardRange, SnapshotError};
 use cambium_seeds::{Random, seeds};
 use cambium_trie::{BagLevels, Deletes, ProofTargets};
@@ -9,18 +9,12 @@ use std::{
     sync::Mutex,
 };
 
+/// A shard has a state, and its codes.
 fn check(shard: &Shard, state: &State, keys: &Keys) {
+    common::check(shard, state, keys);
     let own = keys.accounts.iter();
-    let own = own.filter(|account| shard.range().place(account).is_some());
-    for account in own {
+    for account in own.filter(|account| shard.range().place(account).is_some()) {
         let expected = state.model.get(account);
-        let found = shard.account(state.id, account).unwrap();
-        assert_eq!(found.map(|(account, _)| account), expected.map(|it| it.0));
-        for slot in &keys.slots {
-            let expected = expected.and_then(|it| it.1.get(slot).copied());
-            let value = shard.slot(state.id, account, slot).unwrap();
-            assert_eq!(value, expected.unwrap_or_default());
-        }
         if let Some((account_there, _)) = expected
             && account_there.code_hash != alloy_primitives::KECCAK256_EMPTY
         {

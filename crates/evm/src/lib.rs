@@ -60,5 +60,5 @@ pub use optimistic::Optimistic;
 pub use read::{ManyRead, StateRead};
 pub use recorder::{Recorder, Touched};
 pub use rules::Rules;
-pub use senders::{SignatureError, recover_sender, recover_senders};
+pub use senders::{SignatureError, recover_part, recover_sender, recover_senders};
 pub use sequential::Sequential;

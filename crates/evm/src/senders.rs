@@ -35,6 +35,23 @@ pub fn recover_sender(
     sender.map_err(|_| SignatureError { index })
 }
 
+/// Recovers the senders of some of a block's transactions on this thread, the first of which has the index `first`, as
+/// [`recover_sender`].
+///
+/// # Errors
+///
+/// For the first signature that is invalid.
+pub fn recover_part(
+    first: usize,
+    transactions: &[Transaction],
+    homestead: bool,
+) -> Result<Vec<Address>, SignatureError> {
+    let numbered = transactions.iter().enumerate();
+    numbered
+        .map(|(index, transaction)| recover_sender(first + index, transaction, homestead))
+        .collect()
+}
+
 /// Recovers the senders of all transactions in parallel, in order, as [`recover_sender`].
 ///
 /// # Errors
@@ -46,13 +63,8 @@ pub fn recover_senders(
 ) -> Result<Vec<Address>, SignatureError> {
     let parts = transactions.chunks(BATCH).enumerate().collect();
     let recovered = HELPERS.each(threads() - 1, parts, |(part, transactions)| {
-        let first = part * BATCH;
-        let numbered = transactions.iter().enumerate();
-        let senders: Result<Vec<_>, _> = numbered
-            .map(|(index, transaction)| recover_sender(first + index, transaction, homestead))
-            .collect();
         // A result, so that the first error in order counts and not the first in time.
-        Ok::<_, Infallible>(senders)
+        Ok::<_, Infallible>(recover_part(part * BATCH, transactions, homestead))
     });
     let mut senders = Vec::with_capacity(transactions.len());
     for part in recovered.unwrap_or_else(|never| match never {}) {

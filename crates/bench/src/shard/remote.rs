@@ -44,7 +44,7 @@ pub(super) fn run(
     runtime.spawn(async move {
         let forever = std::future::pending();
         let limits = ServerLimits::default();
-        server.run(host, limits, None, forever).await
+        server.run(Arc::new(host), limits, None, forever).await
     });
     let client = {
         let _entered = runtime.enter();

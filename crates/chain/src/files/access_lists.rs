@@ -12,12 +12,15 @@
 
 use super::{
     ChainReader, ChainWriter, FileError, RawBlock,
+    beside::{self, header_hash, split},
     input::{InputFile, opened},
 };
-use alloy_primitives::{B256, Bytes, keccak256};
-use alloy_rlp::{Decodable, Encodable, Header};
+use alloy_primitives::{B256, Bytes};
 use cambium_primitives::BlockId;
 use std::{fs::File, path::Path};
+
+/// Which items of a record are lists, after the block's number and hash.
+const ARE_LISTS: [bool; 1] = [true];
 
 /// Writes a file of access lists, gzipped if its name ends in `.gz`.
 ///
@@ -46,17 +49,7 @@ impl AccessListWriter {
     ///
     /// [`FileError`] if the file cannot be written, a full disk included.
     pub fn write(&mut self, block: BlockId, access_list: &[u8]) -> Result<(), FileError> {
-        let payload_length = block.number.length() + block.hash.length() + access_list.len();
-        let mut record = Vec::with_capacity(payload_length + 9);
-        let header = Header {
-            list: true,
-            payload_length,
-        };
-        header.encode(&mut record);
-        block.number.encode(&mut record);
-        block.hash.encode(&mut record);
-        record.extend_from_slice(access_list);
-        self.0.write_rlp(&record)
+        self.0.write_rlp(&beside::record(block, access_list))
     }
 
     /// Completes and syncs the file. Returns the number of lists in it.
@@ -96,7 +89,7 @@ impl AccessListReader {
     pub fn of_file(file: InputFile) -> Result<Self, FileError> {
         let opened = opened(file)?;
         let first_bytes = opened.magic.clone();
-        let number = |record: &[u8]| Some(decode(record)?.0.number);
+        let number = |record: &[u8]| Some(split(record, &ARE_LISTS)?.0.number);
         Ok(Self {
             items: ChainReader::of_items("access list", number, opened),
             first_bytes,
@@ -114,26 +107,9 @@ impl Iterator for AccessListReader {
     type Item = Result<(BlockId, Bytes), FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let record = self.items.next()?;
-        let list = record.and_then(|record| {
-            let what = || "not the number, hash and access list of a block".to_owned();
-            let (id, list) = decode(&record.rlp).ok_or_else(|| record.malformed(what()))?;
-            Ok((id, record.rlp.slice_ref(list)))
-        });
-        if list.is_err() {
-            self.items.end();
-        }
-        Some(list)
+        let what = "the number, hash and access list of a block";
+        beside::next(&mut self.items, &ARE_LISTS, what)
     }
-}
-
-fn decode(mut record: &[u8]) -> Option<(BlockId, &[u8])> {
-    let mut fields = Header::decode_bytes(&mut record, true).ok()?;
-    let number = u64::decode(&mut fields).ok()?;
-    let hash = B256::decode(&mut fields).ok()?;
-    let list = fields;
-    Header::decode_bytes(&mut fields, true).ok()?;
-    (record.is_empty() && fields.is_empty()).then_some((BlockId::new(number, hash), list))
 }
 
 /// Blocks, joined with their access lists from a file.
@@ -238,12 +214,4 @@ impl<I: Iterator<Item = Result<RawBlock, FileError>>> Iterator for WithAccessLis
         self.ended = !matches!(next, Some(Ok(_)));
         next
     }
-}
-
-/// Hash of the header in a block's RLP.
-pub(super) fn header_hash(mut rlp: &[u8]) -> Option<B256> {
-    let block = Header::decode_bytes(&mut rlp, true).ok()?;
-    let mut rest = block;
-    Header::decode_bytes(&mut rest, true).ok()?;
-    Some(keccak256(&block[..block.len() - rest.len()]))
 }

@@ -17,6 +17,7 @@ mod input;
 mod raw;
 mod rlp;
 mod era1;
+mod beside;
 mod access_lists;
 mod updates;
 mod source;

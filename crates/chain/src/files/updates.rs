@@ -14,13 +14,16 @@
 
 use super::{
     ChainReader, ChainWriter, FileError, RawBlock,
-    access_lists::header_hash,
+    beside::{self, header_hash, split},
     input::{InputFile, opened},
 };
 use alloy_primitives::{B256, Bytes};
 use alloy_rlp::{Decodable, Encodable, Header};
 use cambium_primitives::{BlockId, Changes};
 use std::{fs::File, path::Path};
+
+/// Which items of a record are lists, after the block's number and hash.
+const ARE_LISTS: [bool; 3] = [false, true, true];
 
 /// The changes that executing a block makes to the state. It is untrusted: the state root in the block's header proves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,18 +113,7 @@ impl UpdateWriter {
     ///
     /// [`FileError`] if the file cannot be written, a full disk included.
     pub fn write(&mut self, block: BlockId, update: &StateUpdate) -> Result<(), FileError> {
-        let update = update.encode();
-        let payload_length = block.number.length() + block.hash.length() + update.len();
-        let mut record = Vec::with_capacity(payload_length + 9);
-        let header = Header {
-            list: true,
-            payload_length,
-        };
-        header.encode(&mut record);
-        block.number.encode(&mut record);
-        block.hash.encode(&mut record);
-        record.extend_from_slice(&update);
-        self.0.write_rlp(&record)
+        self.0.write_rlp(&beside::record(block, &update.encode()))
     }
 
     /// Completes and syncs the file. Returns the number of updates in it.
@@ -161,7 +153,7 @@ impl UpdateReader {
     pub fn of_file(file: InputFile) -> Result<Self, FileError> {
         let opened = opened(file)?;
         let first_bytes = opened.magic.clone();
-        let number = |record: &[u8]| Some(split(record)?.0.number);
+        let number = |record: &[u8]| Some(split(record, &ARE_LISTS)?.0.number);
         Ok(Self {
             items: ChainReader::of_items("state update", number, opened),
             first_bytes,
@@ -179,29 +171,9 @@ impl Iterator for UpdateReader {
     type Item = Result<(BlockId, Bytes), FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let record = self.items.next()?;
-        let update = record.and_then(|record| {
-            let what = || "not the number, hash and state update of a block".to_owned();
-            let (id, update) = split(&record.rlp).ok_or_else(|| record.malformed(what()))?;
-            Ok((id, record.rlp.slice_ref(update)))
-        });
-        if update.is_err() {
-            self.items.end();
-        }
-        Some(update)
+        let what = "the number, hash and state update of a block";
+        beside::next(&mut self.items, &ARE_LISTS, what)
     }
-}
-
-/// The block of a record, and the items after it, which are three.
-fn split(mut record: &[u8]) -> Option<(BlockId, &[u8])> {
-    let mut fields = Header::decode_bytes(&mut record, true).ok()?;
-    let number = u64::decode(&mut fields).ok()?;
-    let hash = B256::decode(&mut fields).ok()?;
-    let update = fields;
-    for is_list in [false, true, true] {
-        Header::decode_bytes(&mut fields, is_list).ok()?;
-    }
-    (record.is_empty() && fields.is_empty()).then_some((BlockId::new(number, hash), update))
 }
 
 /// Blocks, joined with their state updates from a file. Updates of lower blocks than the next one are passed over; a block

@@ -13,12 +13,12 @@ use crate::{
     submission::Submission,
 };
 use alloy_consensus::Header;
-use alloy_primitives::{Address, B256, Bytes};
+use alloy_primitives::{Address, B256};
 use alloy_rlp::Encodable;
-use cambium_chain::{ChainSpec, DraftAttributes, WitnessForm};
+use cambium_chain::{BlockWitness, ChainSpec, DraftAttributes, WitnessForm};
 use cambium_primitives::BlockId;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 /// Limits of a builder, and what its blocks have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Kept {
     update: SignedUpdate,
-    witness: Bytes,
+    witness: Arc<BlockWitness>,
 }
 
 /// A builder that publishes what it builds.
@@ -182,17 +182,14 @@ impl<S: Stream> BuilderProcess<S> {
         let left_out = left_out.collect();
         let mut parent = Vec::new();
         building.parent.encode(&mut parent);
-        let witness = built.witness(parent.into()).to_json(WitnessForm::Own);
+        let witness = Arc::new(built.witness(parent.into()));
         let update = self
             .signer
             .sign_update(building.epoch, built.update.clone());
         building.parent = built.block.header.clone();
         building.unpublished.push_back(update.clone());
         let mut kept = self.kept.lock();
-        kept.push_back(Kept {
-            update,
-            witness: witness.to_string().into_bytes().into(),
-        });
+        kept.push_back(Kept { update, witness });
         while kept.len() > self.options.kept.max(1) {
             kept.pop_front();
         }
@@ -260,7 +257,7 @@ impl<S: Stream> Building<S> {
     }
 }
 
-impl<S: Stream + 'static> BuilderHost for std::sync::Arc<BuilderProcess<S>> {
+impl<S: Stream + 'static> BuilderHost for BuilderProcess<S> {
     fn submit(&self, submission: Submission) -> Result<(), String> {
         let mut waiting = self.waiting.lock();
         let BuilderOptions {
@@ -280,7 +277,9 @@ impl<S: Stream + 'static> BuilderHost for std::sync::Arc<BuilderProcess<S>> {
 
     fn witness(&self, block: &B256) -> Option<prost::bytes::Bytes> {
         let kept = self.kept.lock();
-        let found = kept.iter().find(|it| it.update.id().hash == *block);
-        found.map(|it| it.witness.0.clone())
+        let found = kept.iter().find(|it| it.update.id().hash == *block)?;
+        let witness = Arc::clone(&found.witness);
+        drop(kept);
+        Some(witness.to_json(WitnessForm::Own).to_string().into())
     }
 }

@@ -13,13 +13,15 @@
 //! | `peers` | others that may have what is missing |
 //! | `files` | snapshots in the shard's folder |
 //! | `progress` | what was applied where in the stream |
-//! | `shard_process` | the process itself |
+//! | `shard_process` | the process itself: its folder, what it does about each record |
+//! | `run` | how it follows a stream |
 //! | `builder_process` | the process of a builder: submissions in, signed blocks out |
 
 mod peers;
 mod files;
 mod progress;
 mod shard_process;
+mod run;
 mod builder_process;
 
 pub use builder_process::{BuilderOptions, BuilderProcess, BuilderProcessError};

@@ -5,8 +5,8 @@ use crate::{
     range::ShardRange,
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Journal, JournalError,
-        JournalOptions, Missing, Record, SignedUpdate, Stream, StreamError, StreamItem,
-        StreamPosition, Verdict,
+        JournalOptions, Missing, Record, SignedUpdate, StreamError, StreamItem, StreamPosition,
+        Verdict,
     },
     rpc::{HostStatus, ShardHost, Wanted},
     shard::{ApplyError, Shard, ShardLimits},
@@ -16,28 +16,12 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::{Disk, DiskError, DiskLock, LockError};
 use cambium_primitives::BlockId;
 use parking_lot::{Mutex, RwLock};
-use std::{
-    io::Read,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io::Read, sync::Arc, time::Duration};
 
 /// Name of the file that is locked while a process has the folder.
 const LOCK: &str = "lock";
-/// Bytes of records after which the journal is synced although more of them wait.
-const SYNC_BYTES: usize = 8 << 20;
-/// How long to wait for a record before looking whether to stop.
-const WAIT: Duration = Duration::from_millis(200);
 /// Positions of a hole of which peers are asked: beyond that, blocks are found missing by their children.
 const HOLE_POSITIONS_MAX: usize = 1_024;
-/// Records after which it is looked whether a snapshot is due.
-const RECORDS_BETWEEN: u64 = 64;
-/// Pause before what has failed is tried again.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// What a process is for, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,21 +83,21 @@ pub enum Taken {
 
 /// A shard that follows the stream of updates, with its folder.
 pub struct ShardProcess {
-    options: ProcessOptions,
+    pub(super) options: ProcessOptions,
     disk: Arc<dyn Disk>,
     peers: Vec<Box<dyn Peer>>,
     journal: Journal,
-    shard: RwLock<Option<Arc<Shard>>>,
-    following: Mutex<Following>,
-    shown: Mutex<Shown>,
+    pub(super) shard: RwLock<Option<Arc<Shard>>>,
+    pub(super) following: Mutex<Following>,
+    pub(super) shown: Mutex<Shown>,
     /// Held while a snapshot is written.
     writing: Mutex<()>,
     _lock: DiskLock,
 }
 
 /// What changes with each record. One thread has it at a time.
-struct Following {
-    follower: Follower,
+pub(super) struct Following {
+    pub(super) follower: Follower,
     progress: Progress,
     /// An update for which there was no room.
     waits: Option<(SignedUpdate, Bytes, FollowerState)>,
@@ -131,13 +115,13 @@ enum Fetched {
     Nothing,
 }
 
-/// What others see.
+/// What others see of the process, without waiting for whoever takes a record.
 #[derive(Clone, Debug, Default)]
-struct Shown {
-    state: FollowerState,
+pub(super) struct Shown {
+    pub(super) state: FollowerState,
     head: Option<BlockId>,
     loading: String,
-    trouble: String,
+    pub(super) trouble: String,
 }
 
 impl std::fmt::Debug for ShardProcess {
@@ -244,8 +228,17 @@ impl ShardProcess {
     ///
     /// If the snapshot can't be written.
     pub fn load_from_peers(&self) -> Result<bool, ProcessError> {
+        self.load_from_peers_if(|_| true)
+    }
+
+    /// As [`Self::load_from_peers`], if the oldest block of the state is wanted.
+    pub(super) fn load_from_peers_if(
+        &self,
+        is_wanted: impl Fn(BlockId) -> bool,
+    ) -> Result<bool, ProcessError> {
         for peer in &self.peers {
             match peer.snapshot(self.options.range, self.options.limits) {
+                Ok((shard, _)) if !is_wanted(shard.oldest()) => {}
                 Ok((shard, note)) => {
                     let note = of_peer(&note, &shard);
                     self.adopt(shard, &note)?;
@@ -281,13 +274,9 @@ impl ShardProcess {
                     let id = update.id();
                     let is_new = id.number > shard.oldest().number && !shard.has(id);
                     if is_new {
-                        match self.apply(&shard, &following.follower, &update) {
-                            Ok(()) => {
-                                let progress = &mut following.progress;
-                                progress.add(entry.position, id, before.clone());
-                            }
-                            Err(_) => has_gap = true,
-                        }
+                        let at = (entry.position, &before);
+                        let applied = self.apply(&shard, &mut following, at, &update);
+                        has_gap |= applied.is_err();
                     }
                 }
                 Ok(Record::Choice(choice)) => self.follow(&shard, &mut following, &choice),
@@ -307,23 +296,30 @@ impl ShardProcess {
         Ok(())
     }
 
-    /// Applies an update, with blocks before it that are missing, if somebody has them.
+    /// Applies an update of the journal, with blocks before it that are missing, if somebody has them. `at` is where it was in the
+    /// stream, with the state of the follower before it.
     fn apply(
         &self,
         shard: &Shard,
-        follower: &Follower,
+        following: &mut Following,
+        at: (StreamPosition, &FollowerState),
         update: &SignedUpdate,
     ) -> Result<(), ApplyError> {
-        let applied = shard.apply(update.id(), update.update());
+        let (position, before) = at;
+        let mut put = |update: &SignedUpdate| {
+            shard.apply(update.id(), update.update())?;
+            let progress = &mut following.progress;
+            progress.add(position, update.id(), before.clone());
+            Ok(())
+        };
+        let applied = put(update);
         let Err(ApplyError::NoParent { parent, .. }) = applied else {
             return applied;
         };
-        match self.fetch(shard, follower, parent) {
+        match self.fetch(shard, &following.follower, parent) {
             Fetched::Blocks(chain) => {
-                for (missing, _) in chain {
-                    shard.apply(missing.id(), missing.update())?;
-                }
-                shard.apply(update.id(), update.update())
+                chain.iter().try_for_each(|(missing, _)| put(missing))?;
+                put(update)
             }
             Fetched::Lost | Fetched::Nothing => applied,
         }
@@ -390,8 +386,10 @@ impl ShardProcess {
                     };
                     for (update, bytes) in chain {
                         let id = update.id();
-                        if shard.apply(id, update.update()).is_err() {
-                            return Ok(Taken::Waits(hash));
+                        match shard.apply(id, update.update()) {
+                            Ok(()) => {}
+                            Err(ApplyError::Full { .. }) => return Ok(Taken::Full),
+                            Err(_) => return Ok(Taken::Waits(hash)),
                         }
                         let state = following.follower.state();
                         following.progress.add(item.position, id, state.clone());
@@ -556,14 +554,19 @@ impl ShardProcess {
         Ok(self.journal.sync()?)
     }
 
-    /// The newest snapshot in the folder: its block, and its bytes.
+    /// The newest snapshot in the folder: what it is of, and its bytes.
     ///
     /// # Errors
     ///
-    /// If the folder can't be read.
-    pub fn newest_snapshot(&self) -> Result<Option<(BlockId, impl Read + Send)>, ProcessError> {
+    /// If the folder can't be read, or the snapshot's beginning is damaged.
+    pub fn newest_snapshot(
+        &self,
+    ) -> Result<Option<(SnapshotInfo, impl Read + Send)>, ProcessError> {
         let newest = files::list(&*self.disk)?.into_iter().next();
-        let open = |(block, name): (BlockId, String)| Ok((block, files::read(&*self.disk, &name)?));
+        let open = |(_, name): (BlockId, String)| {
+            let info = SnapshotInfo::read(files::read(&*self.disk, &name)?)?;
+            Ok((info, files::read(&*self.disk, &name)?))
+        };
         newest.map(open).transpose()
     }
 
@@ -603,11 +606,12 @@ impl ShardProcess {
         })?;
         drop(pin);
         // If the newest snapshot turns out to be damaged, the one before goes on with the journal from there on.
-        let mut oldest = None;
-        for (_, name) in files::list(&*self.disk)? {
-            oldest = SnapshotInfo::read(files::read(&*self.disk, &name)?).ok();
-        }
-        let state = oldest.and_then(|info| FollowerState::decode(&info.note).ok());
+        let oldest = files::list(&*self.disk)?.pop();
+        let oldest = oldest.map(|(_, name)| files::read(&*self.disk, &name));
+        let info = oldest
+            .transpose()?
+            .and_then(|it| SnapshotInfo::read(it).ok());
+        let state = info.and_then(|info| FollowerState::decode(&info.note).ok());
         let position = state.map(|state| state.position);
         self.journal.remove_before(position.unwrap_or_default())?;
         let mut following = self.following.lock();
@@ -623,158 +627,13 @@ impl ShardProcess {
         state.unwrap_or(following.follower.state()).clone()
     }
 
-    fn show(&self, follower: &Follower) {
+    pub(super) fn show(&self, follower: &Follower) {
         self.shown.lock().state = follower.state().clone();
     }
 
     /// The head that the builder has chosen last.
     pub fn head(&self) -> Option<BlockId> {
         self.shown.lock().head
-    }
-
-    /// Follows a stream until `stop` is set. What fails is tried again, and is part of the status.
-    ///
-    /// # Errors
-    ///
-    /// If the folder can't be written. The process has to be opened again.
-    pub fn run(&self, stream: &dyn Stream, stop: &AtomicBool) -> Result<(), ProcessError> {
-        let stops = || stop.load(Ordering::Relaxed);
-        thread::scope(|scope| {
-            let mut snapshot: Option<thread::ScopedJoinHandle<'_, _>> = None;
-            while !stops() {
-                if let Err(error) = self.follow_stream(stream, stop, &mut || {
-                    let is_done = snapshot.as_ref().is_none_or(|thread| thread.is_finished());
-                    if !is_done || !self.is_snapshot_due() {
-                        return Ok(());
-                    }
-                    if let Some(thread) = snapshot.take() {
-                        let written: Result<_, ProcessError> = thread
-                            .join()
-                            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                        written?;
-                    }
-                    snapshot = Some(scope.spawn(|| self.write_snapshot()));
-                    Ok(())
-                }) {
-                    match error {
-                        ProcessError::Stream(error) => {
-                            self.shown.lock().trouble = error.to_string();
-                            thread::sleep(PAUSE);
-                        }
-                        error => return Err(error),
-                    }
-                }
-            }
-            self.sync()
-        })
-    }
-
-    fn follow_stream(
-        &self,
-        stream: &dyn Stream,
-        stop: &AtomicBool,
-        between: &mut dyn FnMut() -> Result<(), ProcessError>,
-    ) -> Result<(), ProcessError> {
-        self.look_whether_it_is_the_same(stream)?;
-        let position = self.shown.lock().state.position;
-        let mut reader = stream.reader(position.next())?;
-        let (mut unsynced, mut taken) = (0, 0_u64);
-        while !stop.load(Ordering::Relaxed) {
-            let wait = if unsynced > 0 { Duration::ZERO } else { WAIT };
-            let Some(item) = reader.next(wait)? else {
-                if unsynced > 0 {
-                    self.sync()?;
-                    unsynced = 0;
-                }
-                between()?;
-                continue;
-            };
-            let started = Instant::now();
-            loop {
-                match self.take(&item)? {
-                    Taken::Judged => break,
-                    Taken::Waits(hash) => {
-                        self.shown.lock().trouble = format!(
-                            "record {} needs block {hash}, which nobody has",
-                            item.position
-                        );
-                    }
-                    Taken::Full => {}
-                }
-                if started.elapsed() > self.options.patience {
-                    if self.jump()? {
-                        return Ok(());
-                    }
-                    // If it counts, a later record needs it, and asks for it by hash: there may be room by then.
-                    self.pass(&item);
-                    break;
-                }
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                thread::sleep(PAUSE);
-            }
-            taken += 1;
-            if taken % RECORDS_BETWEEN == 0 {
-                between()?;
-            }
-            unsynced += item.record.as_ref().map_or(1, |record| record.len());
-            if unsynced > SYNC_BYTES {
-                self.sync()?;
-                unsynced = 0;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the state of a peer that is ahead of all that the shard has: what is between has left all journals. False if there is
-    /// none.
-    fn jump(&self) -> Result<bool, ProcessError> {
-        let own = self.shard.read().as_ref().map(|shard| shard.stats().newest);
-        for peer in &self.peers {
-            if let Ok((shard, note)) = peer.snapshot(self.options.range, self.options.limits)
-                && own.is_none_or(|own| shard.stats().oldest.number > own.number)
-            {
-                let note = of_peer(&note, &shard);
-                self.adopt(shard, &note)?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Goes back if the stream is another one than was read before, or has lost its end.
-    fn look_whether_it_is_the_same(&self, stream: &dyn Stream) -> Result<(), ProcessError> {
-        let bounds = stream.bounds()?;
-        let mut following = self.following.lock();
-        let position = following.follower.state().position;
-        if position.0 == 0 {
-            return Ok(());
-        }
-        // What was removed from its beginning says nothing.
-        if position.next() < bounds.first {
-            return Ok(());
-        }
-        let record = match position < bounds.first || position > bounds.last {
-            true => None,
-            false => {
-                let item = stream.reader(position)?.next(WAIT)?;
-                item.and_then(|item| item.record)
-            }
-        };
-        let is_before = position.next() == bounds.first && position <= bounds.last;
-        if !is_before
-            && !following
-                .follower
-                .is_same_stream(record.as_ref().map(|record| &record[..]))
-        {
-            let before = bounds.first.0.saturating_sub(1);
-            following.follower.rewind(StreamPosition(before));
-            self.show(&following.follower);
-            self.shown.lock().trouble =
-                format!("the stream is another one behind record {position}: it is read again");
-        }
-        Ok(())
     }
 }
 
@@ -795,24 +654,6 @@ fn is_of_the_past(record: &[u8], oldest: BlockId) -> bool {
         Ok(Record::Update(update)) => update.id().number <= oldest.number,
         Ok(Record::Choice(choice)) => choice.finalized.number < oldest.number,
         _ => false,
-    }
-}
-
-impl ShardHost for Arc<ShardProcess> {
-    fn shard(&self) -> Option<Arc<Shard>> {
-        self.shard.read().clone()
-    }
-
-    fn record(&self, wanted: Wanted) -> Result<Option<Bytes>, String> {
-        ShardHost::record(&**self, wanted)
-    }
-
-    fn note(&self) -> Vec<u8> {
-        ShardHost::note(&**self)
-    }
-
-    fn status(&self) -> HostStatus {
-        ShardHost::status(&**self)
     }
 }
 

@@ -66,7 +66,7 @@ pub enum ConnectError {
     /// It is no address.
     #[error("{address:?} is no address of a shard, such as http://127.0.0.1:7100: {source}")]
     Address {
-        /// What was given.
+        /// The text that was given as one.
         address: String,
         /// What is wrong.
         source: tonic::transport::Error,
@@ -233,7 +233,7 @@ impl ShardClient {
         })
     }
 
-    /// The address.
+    /// The address of the process, as it was given.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -56,6 +56,8 @@ const PARTS_WAITING: usize = 4;
 const FIRST_BYTE: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What a call that panics is answered with.
+const PANIC: &str = "the call ended in a panic, which is a bug";
 /// Room in a message beside what it is about.
 pub(super) const MESSAGE_ROOM: usize = 4 << 10;
 
@@ -200,7 +202,7 @@ impl Server {
         Ok(Self { listener, address })
     }
 
-    /// Where it listens.
+    /// The address at which it listens, with the port that it got.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -212,13 +214,13 @@ impl Server {
     /// If the files for TLS can't be used, or the transport fails.
     pub async fn run(
         self,
-        host: impl ShardHost,
+        host: Arc<impl ShardHost>,
         limits: ServerLimits,
         tls: Option<&TlsFiles>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let methods = Methods {
-            host: Arc::new(host),
+            host,
             calls: Arc::new(Semaphore::new(limits.calls)),
             snapshots: Arc::new(Semaphore::new(limits.snapshots)),
             waiting: Arc::default(),
@@ -238,13 +240,13 @@ impl Server {
     /// As [`Server::run`].
     pub async fn run_builder(
         self,
-        host: impl BuilderHost,
+        host: Arc<impl BuilderHost>,
         limits: ServerLimits,
         tls: Option<&TlsFiles>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let methods = BuilderMethods {
-            host: Arc::new(host),
+            host,
             calls: Arc::new(Semaphore::new(limits.calls)),
             stall: limits.stall,
         };
@@ -424,8 +426,7 @@ impl<H: ShardHost> Methods<H> {
             let _permit = permit;
             work(&host)
         });
-        work.await
-            .map_err(|_| Status::internal("the call ended in a panic, which is a bug"))
+        work.await.map_err(|_| Status::internal(PANIC))
     }
 }
 
@@ -517,7 +518,7 @@ pub trait BuilderHost: Send + Sync + 'static {
     /// Why it does not.
     fn submit(&self, submission: Submission) -> Result<(), String>;
 
-    /// A block that it has built, with what executing it needs, in JSON; `None` if it is not kept.
+    /// A block that it has built, with what executing it needs, in JSON; `None` if it is not kept. It may take long.
     fn witness(&self, block: &B256) -> Option<Bytes>;
 }
 
@@ -545,7 +546,9 @@ impl<H: BuilderHost> BuilderCalls for BuilderMethods<H> {
     ) -> Result<Response<Self::WitnessStream>, Status> {
         let hash = B256::try_from(&call.into_inner().hash[..])
             .map_err(|_| Status::invalid_argument("a block's hash has 32 bytes"))?;
-        let witness = self.host.witness(&hash);
+        let host = Arc::clone(&self.host);
+        let made = spawn_blocking(move || host.witness(&hash)).await;
+        let witness = made.map_err(|_| Status::internal(PANIC))?;
         let witness = witness.ok_or_else(|| Status::not_found("this block is not kept here"))?;
         let parts = sent(witness, self.stall).map(|part| Ok(WitnessReply { part }));
         Ok(Response::new(Box::pin(parts)))

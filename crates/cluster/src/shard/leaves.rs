@@ -1,7 +1,7 @@
 //! The leaves of a version, part by part: what a snapshot is made of.
 
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{LeafRange, LeafValue, VersionView};
 use std::ops::ControlFlow;
 
@@ -96,4 +96,17 @@ fn part_of(path: B256, account: Option<Account>, slots: Vec<(B256, U256)>) -> Ac
         wipe: false,
         slots,
     }
+}
+
+/// The first path of an account below a prefix.
+pub(super) fn first_below(prefix: &Path) -> B256 {
+    prefix.first_leaf().account_part().unwrap_or_default()
+}
+
+/// Number of accounts that are put, and of slots.
+pub(super) fn leaf_count(changes: &[AccountDiff]) -> usize {
+    let leaves = |change: &AccountDiff| {
+        usize::from(change.account != AccountUpdate::Keep) + change.slots.len()
+    };
+    changes.iter().map(leaves).sum()
 }

@@ -11,44 +11,40 @@
 //! An update is verified without talking to others: the header hashes to the block's name, the top nodes to its state root,
 //! and the shard's own subtries are the ones below them. A read names a block and gets that version, or none.
 
+mod error;
 mod codes;
 mod leaves;
 mod versions;
 
+pub use error::ApplyError;
 pub(crate) use leaves::Place;
 pub use versions::ShardStats;
 
 use crate::{
     bag::{NodeBag, ReadError, ReadRequest},
     range::ShardRange,
-    top::{Top, TopError},
+    top::Top,
     update::BlockUpdate,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
-use cambium_crew::Crew;
+use cambium_crew::{Crew, threads};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
 use cambium_trie::{
     Alone, BagError, BagMaker, Batch, NoResolve, PartialTrie, TrieError, Version, VersionView,
     VersionedTrie, commit,
 };
 use codes::Codes;
+use leaves::{first_below, leaf_count};
 use parking_lot::{Mutex, RwLock};
-use std::{
-    num::NonZeroUsize,
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
 };
-use versions::{BlockVersion, Known};
+use versions::{BlockVersion, Known, Pins};
 
 /// Threads that apply an update to the subtries of a shard.
-static HELPERS: LazyLock<Crew> = LazyLock::new(|| {
-    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    Crew::new("shard", processors - 1)
-});
+static HELPERS: LazyLock<Crew> = LazyLock::new(|| Crew::new("shard", threads() - 1));
 
 /// Limits of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,88 +64,6 @@ impl Default for ShardLimits {
             bytes: 64 << 30,
             bag_bytes: 64 << 20,
         }
-    }
-}
-
-/// Why an update is refused. The shard is as it was.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// The block has another hash than it is named by.
-    #[error("the update of block {named} has a header that hashes to {got}")]
-    OtherHeader {
-        /// The name.
-        named: BlockId,
-        /// Number and hash of the header.
-        got: BlockId,
-    },
-    /// The parent is not known.
-    #[error("block {id} is a child of {parent}, which this shard does not know")]
-    NoParent {
-        /// The block of the update.
-        id: BlockId,
-        /// Hash of its parent.
-        parent: B256,
-    },
-    /// The block's number does not follow its parent's.
-    #[error("block {id} is a child of block {parent}: its number does not follow")]
-    Number {
-        /// The block of the update.
-        id: BlockId,
-        /// Its parent.
-        parent: BlockId,
-    },
-    /// Top nodes and state root, or the shard's root, do not fit.
-    #[error("block {id}: {source}")]
-    Top {
-        /// The block of the update.
-        id: BlockId,
-        /// What does not fit.
-        source: Box<TopError>,
-    },
-    /// The changes don't fit the parent's state.
-    #[error("block {id}: {source}")]
-    Changes {
-        /// The block of the update.
-        id: BlockId,
-        /// What does not fit.
-        source: Box<TrieError>,
-    },
-    /// An account has a code that neither the update nor the shard has.
-    #[error("block {id}: account {account} has the code {code}, which is not in the update")]
-    NoCode {
-        /// The block of the update.
-        id: BlockId,
-        /// Path of the account.
-        account: B256,
-        /// Hash of the code.
-        code: B256,
-    },
-    /// There is no room for another version.
-    #[error(
-        "block {id}: the shard has {versions} versions of {bytes} bytes, the most that it may have: finalize a block"
-    )]
-    Full {
-        /// The block of the update.
-        id: BlockId,
-        /// Number of versions.
-        versions: usize,
-        /// Bytes of memory.
-        bytes: usize,
-    },
-    /// A block that is to be final, or the head, is not known.
-    #[error("block {0} is not known here")]
-    Unknown(BlockId),
-}
-
-impl ApplyError {
-    fn top(id: BlockId, error: TopError) -> Self {
-        let source = Box::new(error);
-        Self::Top { id, source }
-    }
-
-    fn changes(id: BlockId, error: TrieError) -> Self {
-        let source = Box::new(error);
-        Self::Changes { id, source }
     }
 }
 
@@ -182,22 +96,6 @@ pub struct Shard {
     changing: Mutex<()>,
     pins: Mutex<Pins>,
     counters: Counters,
-}
-
-/// What keeps old versions.
-#[derive(Debug, Default)]
-struct Pins {
-    count: usize,
-    /// The newest block that was finalized meanwhile.
-    finalized: Option<BlockId>,
-}
-
-impl Pins {
-    /// Whether a block that is known is the newest final one, or descends from it.
-    fn has(&self, known: &Known, hash: &B256) -> bool {
-        self.finalized
-            .is_none_or(|last| last.hash == *hash || known.path_to(hash).contains(&last.hash))
-    }
 }
 
 /// Keeps the oldest version, and all after it, while it lives: blocks that are finalized become the oldest when the last one
@@ -342,19 +240,6 @@ impl ShardLoader {
             counters: Counters::default(),
         })
     }
-}
-
-/// The first path of an account below a prefix.
-fn first_below(prefix: &Path) -> B256 {
-    prefix.first_leaf().account_part().unwrap_or_default()
-}
-
-/// Number of accounts that are put, and of slots.
-fn leaf_count(changes: &[AccountDiff]) -> usize {
-    let leaves = |change: &AccountDiff| {
-        usize::from(change.account != AccountUpdate::Keep) + change.slots.len()
-    };
-    changes.iter().map(leaves).sum()
 }
 
 /// Groups sorted changes by the subtrie that they are in. Leaves out those of other shards.

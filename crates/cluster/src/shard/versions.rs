@@ -146,3 +146,19 @@ impl Known {
         (before.versions, &mut child.versions)
     }
 }
+
+/// What keeps old versions.
+#[derive(Debug, Default)]
+pub(super) struct Pins {
+    pub(super) count: usize,
+    /// The newest block that was finalized meanwhile.
+    pub(super) finalized: Option<BlockId>,
+}
+
+impl Pins {
+    /// Whether a block that is known is the newest final one, or descends from it.
+    pub(super) fn has(&self, known: &Known, hash: &B256) -> bool {
+        self.finalized
+            .is_none_or(|last| last.hash == *hash || known.path_to(hash).contains(&last.hash))
+    }
+}

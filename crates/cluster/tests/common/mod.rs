@@ -12,7 +12,11 @@ use cambium_cluster::{
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, Path};
 use cambium_seeds::Random;
 use cambium_trie::{Alone, EMPTY_ROOT, NoResolve, PartialTrie, commit_with};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
 
 pub type Model = BTreeMap<B256, (Account, BTreeMap<B256, U256>)>;
 
@@ -156,6 +160,21 @@ impl State {
     }
 }
 
+/// A shard has the values of a state: of all keys that are its own.
+pub fn check(shard: &Shard, state: &State, keys: &Keys) {
+    let own = keys.accounts.iter();
+    for account in own.filter(|account| shard.range().place(account).is_some()) {
+        let expected = state.model.get(account);
+        let found = shard.account(state.id, account).unwrap();
+        assert_eq!(found.map(|(account, _)| account), expected.map(|it| it.0));
+        for slot in &keys.slots {
+            let expected = expected.and_then(|it| it.1.get(slot).copied());
+            let value = shard.slot(state.id, account, slot).unwrap();
+            assert_eq!(value, expected.unwrap_or_default());
+        }
+    }
+}
+
 pub fn together(shards: &[Arc<Shard>]) -> Shards {
     let services = shards
         .iter()
@@ -238,5 +257,25 @@ impl Keys {
             );
         }
         changes.into_values().collect()
+    }
+}
+
+/// Takes what is written, and does something at the first write.
+pub struct Meddling<F: FnMut()> {
+    pub out: Vec<u8>,
+    pub meddle: Option<F>,
+}
+
+impl<F: FnMut()> Write for Meddling<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(mut meddle) = self.meddle.take() {
+            meddle();
+        }
+        self.out.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

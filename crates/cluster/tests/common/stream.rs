@@ -3,9 +3,10 @@
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes};
 use cambium_cluster::{
-    BlockUpdate, BuilderKeys, Record, SignedUpdate, Signer, StreamItem, StreamPosition,
+    BlockUpdate, BuilderKeys, Record, SignedUpdate, Signer, StreamFault, StreamItem, StreamPosition,
 };
 use cambium_primitives::{BlockId, Changes};
+use cambium_seeds::Random;
 
 pub const CHAIN: u64 = 1337;
 
@@ -58,4 +59,17 @@ pub fn bytes_of(update: &SignedUpdate) -> Bytes {
 
 pub fn item(position: u64, record: impl Into<Bytes>) -> StreamItem {
     StreamItem::new(StreamPosition(position), record.into())
+}
+
+/// What an append meets, of `percent` of a hundred.
+pub fn fault(random: &mut Random, percent: u64) -> Option<StreamFault> {
+    random.percent(percent).then(|| match random.below(7) {
+        0 => StreamFault::Lost,
+        1 => StreamFault::NoAnswer,
+        2 => StreamFault::FalseDuplicate,
+        3 => StreamFault::AnsweredTwice,
+        4 => StreamFault::Damaged(random.below(10_000) as usize),
+        5 => StreamFault::Full,
+        _ => StreamFault::Unreadable,
+    })
 }

@@ -105,15 +105,46 @@ fn parse_copies(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Whose records are believed.
+/// A database as the source of a cluster.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct SourceArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// Number of shards: 1, 2, 4, 8, 16 or 256
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    pub(crate) shards: usize,
+    /// File with the builder's key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+}
+
+/// Where a process answers.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ListenArgs {
+    /// Where to listen. Port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// The address that others use, if it is not where it listens
+    #[arg(long, value_name = "URL")]
+    pub(crate) public: Option<String>,
+}
+
+/// Builders whose records are believed.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct BelievedArgs {
+    /// Address of a builder whose updates are believed, once for each
+    #[arg(long = "builder", value_name = "ADDRESS", required = true)]
+    pub(crate) builders: Vec<Address>,
+}
+
+/// Whose records of which chain are believed.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct BuilderArgs {
     /// Chain of the cluster
     #[arg(long, value_name = "ID")]
     pub(crate) chain_id: u64,
-    /// Address of a builder whose updates are believed, once for each
-    #[arg(long = "builder", value_name = "ADDRESS", required = true)]
-    pub(crate) builders: Vec<Address>,
+    #[command(flatten)]
+    pub(crate) believed: BelievedArgs,
 }
 
 /// Certificates between the processes of the cluster.
@@ -138,12 +169,8 @@ pub(crate) struct ShardArgs {
     /// Folder for snapshots and the journal
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Where to listen for reads. Port 0 is any that is free
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// The address that others use, if it is not where it listens
-    #[arg(long, value_name = "URL")]
-    pub(crate) public: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: ListenArgs,
     /// Name of this process among the members of the cluster [default: shard, number and port]
     #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
@@ -181,13 +208,7 @@ pub(crate) struct KeyArgs {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ClusterInitArgs {
     #[command(flatten)]
-    pub(crate) db: DbArgs,
-    /// Number of shards: 1, 2, 4, 8, 16 or 256
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
-    pub(crate) shards: usize,
-    /// File with the builder's key
-    #[arg(long, value_name = "FILE")]
-    pub(crate) key: PathBuf,
+    pub(crate) source: SourceArgs,
     /// Begin this far below the head, where the database does not say which blocks are final
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) final_below: u64,
@@ -200,13 +221,7 @@ pub(crate) struct ClusterInitArgs {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct FeedArgs {
     #[command(flatten)]
-    pub(crate) db: DbArgs,
-    /// Number of shards: 1, 2, 4, 8, 16 or 256
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
-    pub(crate) shards: usize,
-    /// File with the builder's key
-    #[arg(long, value_name = "FILE")]
-    pub(crate) key: PathBuf,
+    pub(crate) source: SourceArgs,
     /// Address of another builder of the cluster, once for each: if it opens a later epoch, this one ends
     #[arg(long = "builder", value_name = "ADDRESS")]
     pub(crate) builders: Vec<Address>,
@@ -290,12 +305,8 @@ pub(crate) struct BuilderProcessArgs {
     /// Address of another builder of the cluster, once for each
     #[arg(long = "builder", value_name = "ADDRESS")]
     pub(crate) builders: Vec<Address>,
-    /// Where to listen for submissions. Port 0 is any that is free
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// The address that others use, if it is not where it listens
-    #[arg(long, value_name = "URL")]
-    pub(crate) public: Option<String>,
+    #[command(flatten)]
+    pub(crate) at: ListenArgs,
     /// Milliseconds between two blocks, if something waits
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) interval: u64,
@@ -330,9 +341,8 @@ pub(crate) struct ClientArgs {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
-    /// Address of a builder whose updates are believed, once for each
-    #[arg(long = "builder", value_name = "ADDRESS", required = true)]
-    pub(crate) builders: Vec<Address>,
+    #[command(flatten)]
+    pub(crate) believed: BelievedArgs,
     /// Leave out nodes of the account trie at depths below this, which builders keep
     #[arg(long, value_name = "DEPTH", default_value_t = 4, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) level: u8,
@@ -349,9 +359,8 @@ pub(crate) struct ClientArgs {
 pub(crate) struct ValidatorArgs {
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
-    /// Address of a builder whose updates are believed, once for each
-    #[arg(long = "builder", value_name = "ADDRESS", required = true)]
-    pub(crate) builders: Vec<Address>,
+    #[command(flatten)]
+    pub(crate) believed: BelievedArgs,
     /// Position in the stream from which on [default: what is new]
     #[arg(long, value_name = "POSITION")]
     pub(crate) from_record: Option<u64>,

@@ -12,8 +12,7 @@ use super::{
     members::{self, Membership},
 };
 use cambium_cluster::{
-    Builder, BuilderKeys, BuilderOptions, BuilderProcess, Incomplete, Reader, Role, Server,
-    ServerLimits,
+    Builder, BuilderKeys, BuilderOptions, BuilderProcess, Incomplete, Reader, Role, ServerLimits,
 };
 use serde_json::json;
 use std::{
@@ -31,11 +30,11 @@ const LOOK: Duration = Duration::from_millis(5);
 
 pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Failure> {
     let tls = connect::tls(&args.tls);
-    connect::check_listen(args.listen, tls.as_ref())?;
     let stop = Stop::on_signals();
     let spec = fork_rules(&args.rules)?;
     let signer = key::read(&args.key, spec.chain_id)?;
     let runtime = connect::runtime()?;
+    let (server, own) = connect::listen(&args.at, tls.as_ref(), &runtime)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let (shards, clients) = members::shards(&nats, tls.as_ref(), runtime.handle())?;
@@ -62,11 +61,6 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
     let first = builder.reader().block();
     let process = BuilderProcess::new(builder, header, spec, signer, publisher, epoch, options);
     let process = Arc::new(process);
-    let server = runtime.block_on(Server::listen(args.listen));
-    let server = server.map_err(Failure::cluster)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let own = format!("{scheme}://{}", server.address());
-    let own = args.public.clone().unwrap_or(own);
     let host = Arc::clone(&process);
     runtime.spawn(async move {
         let forever = std::future::pending();

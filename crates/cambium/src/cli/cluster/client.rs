@@ -37,7 +37,7 @@ pub(super) fn run(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
         .ok_or_else(|| Failure::cluster("no builder is there: cambium builder starts one"))?;
     let keys = BuilderKeys {
         chain_id: spec.chain_id,
-        keys: args.builders.clone(),
+        keys: args.believed.builders.clone(),
     };
     let header = get::header(&runtime, &clients, &keys, None)?;
     let reader = Reader::new(shards.with_patience(PATIENCE), &header, args.level, 1);

@@ -1,11 +1,10 @@
 //! Connections to NATS, and what the options of several commands stand for.
 
 use super::super::{
-    args::cluster::{BuilderArgs, MakeArgs, NatsArgs, TlsArgs},
+    args::cluster::{BuilderArgs, ListenArgs, MakeArgs, NatsArgs, TlsArgs},
     error::Failure,
 };
-use cambium_cluster::{BuilderKeys, Nats, NatsOptions, NatsTls, TlsFiles};
-use std::net::SocketAddr;
+use cambium_cluster::{BuilderKeys, Nats, NatsOptions, NatsTls, Server, TlsFiles};
 use tokio::runtime::{Builder, Runtime};
 
 /// A connection to the servers of a cluster, which is made if `make` says how.
@@ -40,19 +39,28 @@ pub(super) fn tls(args: &TlsArgs) -> Option<TlsFiles> {
 pub(super) fn keys(args: &BuilderArgs) -> BuilderKeys {
     BuilderKeys {
         chain_id: args.chain_id,
-        keys: args.builders.clone(),
+        keys: args.believed.builders.clone(),
     }
 }
 
-/// Refuses to listen on anything but the loopback without certificates.
-pub(super) fn check_listen(listen: SocketAddr, tls: Option<&TlsFiles>) -> Result<(), Failure> {
-    match tls.is_some() || listen.ip().is_loopback() {
-        true => Ok(()),
-        false => Err(Failure::cluster(format!(
+/// Listens where a process is to answer. Returns the address that others use. Without certificates it is the loopback alone.
+pub(super) fn listen(
+    args: &ListenArgs,
+    tls: Option<&TlsFiles>,
+    runtime: &Runtime,
+) -> Result<(Server, String), Failure> {
+    let listen = args.listen;
+    if tls.is_none() && !listen.ip().is_loopback() {
+        return Err(Failure::cluster(format!(
             "{listen} is not the loopback: without --tls-authority, --tls-certificate and --tls-key anyone who reaches it could use \
              it, and keep it busy"
-        ))),
+        )));
     }
+    let server = runtime.block_on(Server::listen(listen));
+    let server = server.map_err(Failure::cluster)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let own = format!("{scheme}://{}", server.address());
+    Ok((server, args.public.clone().unwrap_or(own)))
 }
 
 pub(super) fn runtime() -> Result<Runtime, Failure> {

@@ -23,10 +23,10 @@ const LOOK: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain_to_read(&args.db, out)?;
-    let signer = key::read(&args.key, chain.spec().chain_id)?;
+    let chain = open::chain_to_read(&args.source.db, out)?;
+    let signer = key::read(&args.source.key, chain.spec().chain_id)?;
     let nats = connect::nats(&args.nats, None)?;
-    let range = ShardRange::new(0, args.shards).map_err(Failure::cluster)?;
+    let range = ShardRange::new(0, args.source.shards).map_err(Failure::cluster)?;
     let store = nats.snapshots().map_err(Failure::cluster)?;
     let newest = store.newest(0).map_err(Failure::cluster)?;
     let first = newest.ok_or_else(|| {

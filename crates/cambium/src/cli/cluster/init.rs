@@ -17,28 +17,34 @@ use serde_json::json;
 use std::io::{BufReader, Seek, SeekFrom};
 
 pub(super) fn run(args: &ClusterInitArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain_to_read(&args.db, out)?;
-    let signer = key::read(&args.key, chain.spec().chain_id)?;
+    let chain = open::chain_to_read(&args.source.db, out)?;
+    let signer = key::read(&args.source.key, chain.spec().chain_id)?;
     let nats = connect::nats(&args.nats, Some(&args.make))?;
     // All that a cluster has is made here.
     nats.stream().map_err(Failure::cluster)?;
-    let (block, epoch) = init(&chain, args.shards, args.final_below, &signer, &nats, out)?;
+    let (block, epoch) = init(
+        &chain,
+        args.source.shards,
+        args.final_below,
+        &signer,
+        &nats,
+        out,
+    )?;
     let (name, builder) = (&nats.options().name, signer.address());
     let table = Table::default()
         .row("cluster", name)
         .row("chain", chain.spec().chain_id)
         .row("block", block)
-        .row("shards", count(args.shards as u64))
+        .row("shards", count(args.source.shards as u64))
         .row("epoch", epoch)
         .row("builder", builder);
     let chain_id = chain.spec().chain_id;
-    let last = args.shards - 1;
+    let last = args.source.shards - 1;
     let text = format!(
         "{table}\nNow start the shards, from 0 to {last}: cambium shard --shard 0/{} --folder DIR --name {name} --chain-id {chain_id} --builder {builder}",
-        args.shards
+        args.source.shards
     );
-    let json =
-        json!({ "block": block.hash, "shards": args.shards, "epoch": epoch, "builder": builder });
+    let json = json!({ "block": block.hash, "shards": args.source.shards, "epoch": epoch, "builder": builder });
     Ok(Report::new(text, json))
 }
 

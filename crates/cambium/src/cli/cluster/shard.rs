@@ -11,14 +11,14 @@ use super::{
     connect,
     members::{Membership, Replicas},
 };
-use cambium::{Disk, StdDisk};
+use cambium::{BlockId, Disk, StdDisk};
 use cambium_cluster::{
-    JournalOptions, ProcessError, ProcessOptions, Role, Server, ServerLimits, ShardHost,
-    ShardLimits, ShardProcess, SnapshotInfo, Snapshots, Stream,
+    FollowerState, JournalOptions, NatsError, ProcessError, ProcessOptions, Role, ServerLimits,
+    ShardHost, ShardLimits, ShardProcess, SnapshotInfo, Snapshots, Stream,
 };
 use serde_json::json;
 use std::{
-    io::{Seek, SeekFrom},
+    io::{Read, Seek, SeekFrom},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -37,19 +37,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
     let tls = connect::tls(&args.tls);
-    connect::check_listen(args.listen, tls.as_ref())?;
     let stop = Stop::on_signals();
     let runtime = connect::runtime()?;
+    let (server, own) = connect::listen(&args.at, tls.as_ref(), &runtime)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let stream = nats.stream().map_err(Failure::cluster)?;
     let snapshots = nats.snapshots().map_err(Failure::cluster)?;
 
-    let server = runtime.block_on(Server::listen(args.listen));
-    let server = server.map_err(Failure::cluster)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let own = format!("{scheme}://{}", server.address());
-    let own = args.public.clone().unwrap_or(own);
     let replicas = Replicas {
         registry: registry.clone(),
         range: args.shard,
@@ -107,7 +102,7 @@ pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
     // An idle connection does not keep the program.
     let _ = runtime.block_on(async { tokio::time::timeout(END, serving).await });
     followed.map_err(Failure::cluster)?;
-    let stats = ShardHost::shard(&process).map(|shard| shard.stats());
+    let stats = process.shard().map(|shard| shard.stats());
     let head = stats.map(|stats| stats.newest);
     let text = head.map_or_else(
         || "It ends without a state.".to_owned(),
@@ -168,7 +163,7 @@ fn follow(beside: &Beside<'_>, stream: &dyn Stream, stop: &Stop) -> Result<(), P
 impl Beside<'_> {
     /// Loads the newest snapshot of the object store, or that of a replica. False if there is none that is whole.
     fn load(&self) -> Result<bool, ProcessError> {
-        let shard = ShardHost::status(self.process).range.index();
+        let shard = self.process.status().range.index();
         if let Ok(Some(pointer)) = self.snapshots.newest(shard)
             && let Ok(mut file) = tempfile::tempfile()
             && self.snapshots.get(&pointer, &mut file).is_ok()
@@ -188,11 +183,11 @@ impl Beside<'_> {
     fn share(&self, ends: &AtomicBool) {
         let mut shared = None;
         while !ends.load(Ordering::Relaxed) {
-            if let Ok(Some((block, source))) = self.process.newest_snapshot()
-                && shared != Some(block)
+            if let Ok(Some((info, source))) = self.process.newest_snapshot()
+                && shared != Some(info.header.number)
             {
-                match self.put(source) {
-                    Ok(()) => shared = Some(block),
+                match self.put(&info, source) {
+                    Ok(()) => shared = Some(info.header.number),
                     Err(error) => tracing::warn!("{error}"),
                 }
             }
@@ -200,42 +195,17 @@ impl Beside<'_> {
         }
     }
 
-    fn put(&self, mut source: impl std::io::Read + Send) -> Result<(), String> {
-        // The beginning says what it is of. It is read again for the store.
-        let mut head = Vec::new();
-        let beginning = std::io::Read::by_ref(&mut source);
-        let info = SnapshotInfo::read(Tee {
-            source: beginning,
-            read: &mut head,
-        });
-        let info = info.map_err(|error| error.to_string())?;
-        let shard = info.range.index();
-        let newest = self.snapshots.newest(shard);
-        let newest = newest.map_err(|error| error.to_string())?;
-        if newest.is_some_and(|newest| newest.block.number >= info.header.number) {
+    fn put(&self, info: &SnapshotInfo, mut source: impl Read + Send) -> Result<(), NatsError> {
+        let (shard, header) = (info.range.index(), &info.header);
+        let newest = self.snapshots.newest(shard)?;
+        if newest.is_some_and(|newest| newest.block.number >= header.number) {
             return Ok(());
         }
-        let block = cambium::BlockId::new(info.header.number, info.header.hash_slow());
-        let state = cambium_cluster::FollowerState::decode(&info.note).unwrap_or_default();
-        let root = info.header.state_root;
-        let mut whole = std::io::Read::chain(&head[..], source);
-        let put = self.snapshots.put(shard, block, root, &state, &mut whole);
-        let pointer = put.map_err(|error| error.to_string())?;
-        let removed = self.snapshots.remove_before(&pointer);
-        removed.map(drop).map_err(|error| error.to_string())
-    }
-}
-
-/// Keeps what is read.
-struct Tee<'r, R> {
-    source: R,
-    read: &'r mut Vec<u8>,
-}
-
-impl<R: std::io::Read> std::io::Read for Tee<'_, R> {
-    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.source.read(out)?;
-        self.read.extend(&out[..count]);
-        Ok(count)
+        let block = BlockId::new(header.number, header.hash_slow());
+        let state = FollowerState::decode(&info.note).unwrap_or_default();
+        let root = header.state_root;
+        let put = self.snapshots.put(shard, block, root, &state, &mut source);
+        self.snapshots.remove_before(&put?)?;
+        Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
     let stream = nats.stream().map_err(Failure::cluster)?;
     let keys = BuilderKeys {
         chain_id: spec.chain_id,
-        keys: args.builders.clone(),
+        keys: args.believed.builders.clone(),
     };
     let from = match args.from_record {
         Some(from) => StreamPosition(from),
