@@ -7,7 +7,7 @@ use cambium_workload::{TOKEN, token_balance_slot};
 use serde_json::Value;
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
@@ -170,7 +170,18 @@ fn a_cluster_serves_what_the_database_has() {
     let fixture = &cluster.fixture;
     fixture.import(&fixture.chain()).done();
     let db = fixture.db();
-    cambium!("export", &halves, "--to", "20", "-d", &db).done();
+    let updates = fixture.path("halves.updates");
+    let export = cambium!(
+        "export",
+        &halves,
+        "--to",
+        "20",
+        "--updates",
+        &updates,
+        "-d",
+        &db
+    );
+    export.done();
     fs::remove_dir_all(&db).unwrap();
     fixture.import(&halves).done();
     let (key, db) = (cluster.key.clone(), db.to_str().unwrap().to_owned());
@@ -230,6 +241,8 @@ fn a_cluster_serves_what_the_database_has() {
     cluster.processes.kill("b0");
     cluster.check(&addresses[2..4]);
 
+    follow(&cluster, &halves, &updates, &addresses[5]);
+
     // A reader that believes another builder gets nothing.
     let other = "0x00000000000000000000000000000000000000aa";
     let refused = cluster.run(&[
@@ -242,6 +255,89 @@ fn a_cluster_serves_what_the_database_has() {
         other,
     ]);
     refused.fails(1, &["no configured builder"]);
+}
+
+/// Databases that had the first half of the chain follow the cluster: a full one, which is killed on its way, and one without
+/// storage.
+fn follow(cluster: &Cluster, halves: &Path, updates: &Path, address: &Address) {
+    let fixture = &cluster.fixture;
+    let genesis = fixture.genesis();
+    let none = fixture.path("none.txt");
+    fs::write(&none, "# no contract\n").unwrap();
+    let (full, partial) = (fixture.path("follows"), fixture.path("follows-partly"));
+    cambium!("import", halves, "--genesis", &genesis, "-d", &full).done();
+    cambium!(
+        "import",
+        halves,
+        "--genesis",
+        &genesis,
+        "--storage-of",
+        &none,
+        "--updates",
+        updates,
+        "-d",
+        &partial
+    )
+    .done();
+    let follow = |datadir: &Path, builder: &str| {
+        cambium!(
+            "import",
+            "--follow",
+            &cluster.nats,
+            "--builder",
+            builder,
+            "--once",
+            "--json",
+            "-d",
+            datadir
+        )
+    };
+    // Whom nobody has configured is not believed.
+    let other = follow(&full, &address.to_string()).done().json();
+    assert_eq!(other["followed"]["blocks"], 0, "{other:#}");
+    assert_eq!(other["head_number"], 20);
+    let mut killed = program()
+        .args([
+            "import",
+            "--follow",
+            &cluster.nats,
+            "--builder",
+            &cluster.builder,
+            "-d",
+        ])
+        .arg(&full)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(300));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    for datadir in [&full, &partial] {
+        let followed = follow(datadir, &cluster.builder).done().json();
+        assert_eq!(followed["head_number"], BLOCKS, "{followed:#}");
+        assert_eq!(followed["followed"]["refused"], 0, "{followed:#}");
+        let again = follow(datadir, &cluster.builder).done().json();
+        assert_eq!(again["followed"]["blocks"], 0, "{again:#}");
+        cambium!("db", "check", "-d", datadir).done();
+        let own = address.to_string();
+        let found = cambium!("get", &own, "--json", "-d", datadir).done().json();
+        let db = fixture.db();
+        let expected = cambium!("get", &own, "--json", "-d", &db).done().json();
+        assert_eq!(found, expected);
+        let block = |db: &Path| cambium!("block", "40", "--json", "-d", db).done().json();
+        assert_eq!(block(datadir)["hash"], block(&db)["hash"]);
+        let status = cambium!("db", "stats", "--json", "-d", datadir)
+            .done()
+            .json();
+        assert!(status.is_object());
+    }
+    let (token, slot) = (TOKEN.to_string(), token_balance_slot(address).to_string());
+    let slot_of = |db: &Path| cambium!("get", &token, &slot, "--json", "-d", db);
+    let expected = slot_of(&fixture.db()).done().json();
+    assert_eq!(slot_of(&full).done().json(), expected);
+    slot_of(&partial).fails(1, &["storage", &token]);
 }
 
 /// Clients run transactions on the shards, a builder makes blocks of them, shards follow, a validator executes them again.

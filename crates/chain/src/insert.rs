@@ -6,11 +6,12 @@
 //!   set_canonical   head, safe, finalized: one record of the log            branches are freed
 //! ```
 
-use crate::{Chain, ChainError, PreparedBlock, execute::Step};
+use crate::{Chain, ChainError, PreparedBlock, Timings, execute::Step};
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::Outcome;
 use cambium_primitives::BlockId;
 use cambium_state::{StateError, View};
+use std::time::Instant;
 
 /// A valid block that the database has: see [`Chain::insert`]. It says what the block did and is not
 /// needed for anything else: dropping it removes nothing.
@@ -25,6 +26,9 @@ pub struct InsertedBlock {
     /// Receipts, requests, access list, gas and state changes of its execution. `None` if the
     /// database had the block already: [`Chain::outcome_of`] executes it again.
     pub outcome: Option<Outcome>,
+    /// What the time went to. Nothing, if the database had the block already; [`Timings::recover`] is spent in
+    /// [`Chain::prepare`], and not counted.
+    pub timings: Timings,
 }
 
 impl Chain {
@@ -60,24 +64,31 @@ impl Chain {
     pub fn insert_prepared(&self, prepared: &PreparedBlock) -> Result<InsertedBlock, ChainError> {
         let id = prepared.id();
         let header = &prepared.block().header;
-        let inserted = |outcome| InsertedBlock {
+        let inserted = |outcome, timings| InsertedBlock {
             id,
             parent: header.parent_hash,
             state_root: header.state_root,
             outcome,
+            timings,
         };
+        let known = || Ok(inserted(None, Timings::default()));
         // A block that another caller has sealed and not committed yet could not be built upon.
         let _alone = self.inserting.lock();
         if self.has(id)? {
-            return Ok(inserted(None));
+            return known();
         }
         // An import that goes on beside commits it soon.
         self.await_commit(self.parent_of(header))?;
         match self.unless_known(|| self.execute_alone(prepared, self.db().head(), true))? {
-            Step::Known(_) => Ok(inserted(None)),
+            Step::Known(_) => known(),
             Step::New(executed) => {
+                let start = Instant::now();
                 executed.sealed.commit_side_branch()?;
-                Ok(inserted(executed.outcome))
+                let timings = Timings {
+                    commit: start.elapsed(),
+                    ..executed.timings
+                };
+                Ok(inserted(executed.outcome, timings))
             }
         }
     }

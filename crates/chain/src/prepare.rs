@@ -158,15 +158,21 @@ impl Chain {
         rlp: Bytes,
         access_list: Option<&[u8]>,
     ) -> Result<PreparedBlock, ChainError> {
-        let header = decode_header(&rlp).map_err(ChainError::NotABlock)?;
-        let announced = self.announce(header, &rlp, &OnTheirWay::new(0))?;
-        let block = decode_block(&rlp).map_err(ChainError::NotABlock)?;
+        let (announced, block) = self.announced_block(&rlp)?;
         let decoded = self.decoded(announced.id, block, rlp, access_list, None);
         let senders = match decoded.needs_senders {
             true => self.senders(&decoded.block),
             false => Ok(Vec::new()),
         };
         Ok(decoded.with_senders(senders))
+    }
+
+    /// A block by itself, with a valid header.
+    fn announced_block(&self, rlp: &Bytes) -> Result<(Announced, Block), ChainError> {
+        let header = decode_header(rlp).map_err(ChainError::NotABlock)?;
+        let announced = self.announce(header, rlp, &OnTheirWay::new(0))?;
+        let block = decode_block(rlp).map_err(ChainError::NotABlock)?;
+        Ok((announced, block))
     }
 
     /// Prepares a block as [`prepare`](Self::prepare), with its state update, which is applied instead of executing it:
@@ -180,10 +186,12 @@ impl Chain {
         rlp: Bytes,
         update: StateUpdate,
     ) -> Result<PreparedBlock, ChainError> {
-        let prepared = self.prepare(rlp, None)?;
+        let (announced, block) = self.announced_block(&rlp)?;
+        let decoded = self.decoded(announced.id, block, rlp, None, None);
+        // It is not executed, and needs no senders.
         Ok(PreparedBlock {
             update: Some(Ok(update)),
-            ..prepared
+            ..decoded.with_senders(Ok(Vec::new()))
         })
     }
 

@@ -9,9 +9,10 @@ use crate::{
     reader::{Reader, ReaderError},
     submission::{Submission, targets_of_list},
     top::top_nodes,
-    update::BlockUpdate,
+    update::{BlockUpdate, body_of},
 };
 use alloy_primitives::{Address, B256};
+use alloy_rlp::Encodable;
 use cambium_chain::{
     Block, BlockWitness, ChainSpec, DryRunError, Outcome, WitnessForm, complete_header,
     keep_transactions,
@@ -291,12 +292,15 @@ impl Builder {
         })?;
         let storage_roots = reader.storage_roots(changes);
         reader.settle()?;
+        let mut rlp = Vec::new();
+        block.encode(&mut rlp);
         let update = BlockUpdate {
             header: block.header.clone(),
             changes: outcome.changes,
             codes: outcome.codes.into_iter().map(|(_, code)| code).collect(),
             storage_roots,
             top,
+            body: body_of(&rlp).expect("an encoded block is a list with a header"),
         };
         self.reader.offer_codes(&update.codes);
         Ok(Built {

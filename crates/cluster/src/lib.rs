@@ -53,8 +53,8 @@ pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut}
 pub use members::{Role, RoleError, replicas};
 pub use message::RequestError;
 pub use process::{
-    BuilderOptions, BuilderProcess, BuilderProcessError, Peer, ProcessError, ProcessOptions,
-    RemotePeer, ShardProcess, Taken,
+    BuilderOptions, BuilderProcess, BuilderProcessError, FollowError, Followed, FollowingDatabase,
+    Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess, Taken,
 };
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};

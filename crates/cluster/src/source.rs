@@ -4,7 +4,7 @@ use crate::{
     range::ShardRange,
     snapshot::{SnapshotError, SnapshotWriter},
     top::top_nodes,
-    update::BlockUpdate,
+    update::{BlockUpdate, body_of},
 };
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY};
@@ -57,6 +57,7 @@ impl From<SnapshotError> for SourceError {
 pub struct Source<'c> {
     chain: &'c Chain,
     depth: usize,
+    has_bodies: bool,
 }
 
 impl std::fmt::Debug for Source<'_> {
@@ -71,7 +72,13 @@ impl<'c> Source<'c> {
         Self {
             chain,
             depth: range.depth(),
+            has_bodies: true,
         }
+    }
+
+    /// Sets whether updates have the blocks' bodies. Shards don't need them; databases that follow the stream do.
+    pub const fn with_bodies(self, has_bodies: bool) -> Self {
+        Self { has_bodies, ..self }
     }
 
     /// The updates of canonical blocks, in order. The blocks have to be in the log.
@@ -90,7 +97,12 @@ impl<'c> Source<'c> {
             let (id, update) = update?;
             let header = source.header(id)?;
             let view = source.chain.db().view_of(id)?;
+            let body = match source.has_bodies {
+                true => source.body(id)?,
+                false => Bytes::new(),
+            };
             Ok(BlockUpdate {
+                body,
                 top: source.top(&view)?,
                 header,
                 changes: update.changes,
@@ -109,6 +121,13 @@ impl<'c> Source<'c> {
         let block = self.chain.block_of(id)?;
         let (block, _) = block.ok_or(SourceError::NoBlock(id))?;
         Ok(block.header)
+    }
+
+    fn body(&self, id: BlockId) -> Result<Bytes, SourceError> {
+        let stored = self.chain.stored_of(id)?;
+        let stored = stored.ok_or(SourceError::NoBlock(id))?;
+        let body = body_of(&stored.body.rlp);
+        body.map_err(|error| ChainError::unreadable(id, error).into())
     }
 
     /// The nodes above the shards.

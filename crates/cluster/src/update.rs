@@ -28,6 +28,9 @@ pub struct BlockUpdate {
     pub storage_roots: Vec<(B256, B256)>,
     /// The nodes of the state trie after the block that are above the shards, parents first.
     pub top: Vec<Bytes>,
+    /// What the block's RLP has after its header: transactions, ommers, withdrawals. Empty if the builder leaves it out. Shards pass it
+    /// on; a database that follows the stream verifies it against the header and keeps it.
+    pub body: Bytes,
 }
 
 /// An encoded update is malformed.
@@ -54,7 +57,7 @@ impl BlockUpdate {
     }
 
     /// The update as RLP: a list of the header, the changes as in the block log, the codes, the storage roots, one after
-    /// another with their accounts, and the top nodes.
+    /// another with their accounts, the top nodes, and the body.
     pub fn encode(&self) -> Vec<u8> {
         let changes = Bytes::from(self.changes.encode());
         let roots: Vec<B256> = self
@@ -66,7 +69,8 @@ impl BlockUpdate {
             + changes.length()
             + self.codes.length()
             + roots.length()
-            + self.top.length();
+            + self.top.length()
+            + self.body.length();
         let mut out = Vec::with_capacity(length + 9);
         RlpHeader {
             list: true,
@@ -78,7 +82,24 @@ impl BlockUpdate {
         self.codes.encode(&mut out);
         roots.encode(&mut out);
         self.top.encode(&mut out);
+        self.body.encode(&mut out);
         out
+    }
+
+    /// The whole block as RLP, if the update has its body.
+    pub fn block_rlp(&self) -> Option<Bytes> {
+        if self.body.is_empty() {
+            return None;
+        }
+        let mut out = Vec::new();
+        RlpHeader {
+            list: true,
+            payload_length: self.header.length() + self.body.len(),
+        }
+        .encode(&mut out);
+        self.header.encode(&mut out);
+        out.extend_from_slice(&self.body);
+        Some(out.into())
     }
 
     /// Decodes an update, which is untrusted.
@@ -107,6 +128,7 @@ impl BlockUpdate {
             NODE_BYTES_MIN,
             NODES_MAX,
         )?;
+        let body = Bytes::decode(&mut parts)?;
         if !parts.is_empty() || !roots.len().is_multiple_of(2) {
             return Err(alloy_rlp::Error::UnexpectedLength.into());
         }
@@ -119,6 +141,15 @@ impl BlockUpdate {
                 .map(|pair| (pair[0], pair[1]))
                 .collect(),
             top,
+            body,
         })
     }
+}
+
+/// What a block's RLP has after its header.
+pub(crate) fn body_of(block_rlp: &[u8]) -> Result<Bytes, alloy_rlp::Error> {
+    let mut rest = block_rlp;
+    let mut parts = RlpHeader::decode_bytes(&mut rest, true)?;
+    RlpHeader::decode_bytes(&mut parts, true)?;
+    Ok(Bytes::copy_from_slice(parts))
 }

@@ -3,6 +3,7 @@
 mod common;
 
 mod builders;
+mod databases;
 mod hostile_process;
 mod hostile_shards;
 mod lies;

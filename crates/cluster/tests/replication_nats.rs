@@ -330,7 +330,7 @@ fn killed_servers_lose_and_double_nothing_that_was_acknowledged() {
                 match reader.next(Duration::from_millis(500)) {
                     Ok(Some(item)) => {
                         quiet = 0;
-                        match follower.step(&item, |hash| *hash == known) {
+                        match follower.step(&item, |id| id.hash == known) {
                             Verdict::Apply(update) => {
                                 known = update.id().hash;
                                 blocks.push((item.position, update.id()));

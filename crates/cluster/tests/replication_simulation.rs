@@ -143,7 +143,7 @@ impl Replica {
     fn judge(&mut self, item: &StreamItem, kept: &Kept) {
         loop {
             let known = &self.known;
-            let verdict = self.follower.step(item, |hash| known.contains(hash));
+            let verdict = self.follower.step(item, |id| known.contains(&id.hash));
             match verdict {
                 Verdict::Missing(Missing::Block(hash)) => {
                     if !self.fetch(hash, kept, item.position) {
@@ -158,12 +158,12 @@ impl Replica {
                             continue;
                         };
                         let known = &self.known;
-                        let is_known = |hash: &B256| known.contains(hash);
+                        let is_known = |id: BlockId| known.contains(&id.hash);
                         match self.follower.fill(position, record, is_known) {
                             Verdict::Missing(Missing::Block(hash)) => {
                                 if self.fetch(hash, kept, position) {
                                     let known = &self.known;
-                                    let is_known = |hash: &B256| known.contains(hash);
+                                    let is_known = |id: BlockId| known.contains(&id.hash);
                                     let filled = self.follower.fill(position, record, is_known);
                                     self.take(filled, Some(record));
                                 }

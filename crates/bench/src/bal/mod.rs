@@ -30,7 +30,7 @@ use std::{error::Error, fs};
 use stores::Provider;
 
 pub(crate) use block::{BalBlock, dir_of, state_in};
-pub(crate) use mainnet::MainnetBlocks;
+pub(crate) use mainnet::{InsertedBlocks, MainnetBlocks};
 pub(crate) use stores::child;
 
 /// Gas of a large block, in the range that studies of parallel execution use.

@@ -6,7 +6,7 @@ use super::{
     threads::{Used, Watch},
 };
 use crate::{
-    bal::{BalBlock, MainnetBlocks},
+    bal::{BalBlock, InsertedBlocks, MainnetBlocks},
     process::tell,
     state::{
         read_all, run_batch,
@@ -14,13 +14,20 @@ use crate::{
     },
     system,
 };
-use cambium_chain::{AccessListReader, BlockExecutor, BlockSource, Chain, WithAccessLists};
+use cambium_chain::{
+    AccessListReader, BlockExecutor, BlockSource, Chain, Timings, WithAccessLists,
+};
 use cambium_evm::Hooks;
 use cambium_state::{Options, StdDisk};
 use cambium_workload::Workload;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Instant,
+};
 
 /// Request to a child process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,11 +47,10 @@ pub(super) struct Measured {
     pub(super) seconds: f64,
     /// Processor time, user and system.
     pub(super) cpu_seconds: f64,
-    /// Processor time of the thread that used the most, and its name.
-    pub(super) busiest_seconds: f64,
-    pub(super) busiest: String,
     /// Processor time by name of threads: of all, and of the one that used the most.
     pub(super) threads: BTreeMap<String, (f64, f64)>,
+    /// Names of those of which there are several, as of crews.
+    pub(super) pools: BTreeSet<String>,
     /// Seconds of parts that the job itself measures. Parts may overlap.
     pub(super) parts: BTreeMap<String, f64>,
 }
@@ -69,6 +75,7 @@ fn measure(task: &Task) -> Result<Measured, Failure> {
     let threads = NonZeroUsize::new(task.setting.threads).ok_or("no threads")?;
     match task.job {
         Job::Import(_, way) => import(&task.files, way, threads),
+        Job::Insert(way) => insert(task, way, threads),
         Job::Execute(Blocks::Mega(case), kind) => {
             let workload = Workload::new(case.mega(task.size))?;
             mega(&task.files, &workload, kind, threads, task.size)
@@ -144,18 +151,22 @@ impl Span {
         *self.measured.parts.entry(name.to_owned()).or_default() += seconds;
     }
 
+    fn parts(&mut self, times: Timings) {
+        self.part("prepare", times.recover.as_secs_f64());
+        self.part("read", times.read.as_secs_f64());
+        self.part("execute", times.execute.as_secs_f64());
+        self.part("root", times.root.as_secs_f64());
+        self.part("commit", times.commit.as_secs_f64());
+    }
+
     fn end(self) -> Measured {
         let mut measured = self.measured;
         measured.seconds = self.start.elapsed().as_secs_f64();
         measured.cpu_seconds = system::own_cpu_seconds() - self.cpu;
-        let Used {
-            busiest_seconds,
-            busiest,
-            by_name,
+        Used {
+            by_name: measured.threads,
+            pools: measured.pools,
         } = self.watch.stop();
-        measured.busiest_seconds = busiest_seconds;
-        measured.busiest = busiest;
-        measured.threads = by_name;
         measured
     }
 }
@@ -177,12 +188,26 @@ fn import(files: &Files, way: Way, threads: NonZeroUsize) -> Result<Measured, Fa
         }
     };
     span.did(summary.done.transactions, summary.done.gas);
-    let times = summary.timings;
-    span.part("prepare", times.recover.as_secs_f64());
-    span.part("read", times.read.as_secs_f64());
-    span.part("execute", times.execute.as_secs_f64());
-    span.part("root", times.root.as_secs_f64());
-    span.part("commit", times.commit.as_secs_f64());
+    span.parts(summary.timings);
+    Ok(span.end())
+}
+
+fn insert(task: &Task, way: Way, threads: NonZeroUsize) -> Result<Measured, Failure> {
+    let folder = mainnet().ok_or("the mainnet blocks are not there")?;
+    // The first turn is a warm-up.
+    let turns = 1 + task.size.turns();
+    let (parent, others) = (&task.files.state, task.size.others());
+    let executor = way.executor(threads);
+    let blocks = InsertedBlocks::read(&folder, parent, others, turns as u64, executor);
+    let mut blocks = blocks.map_err(|error| error.to_string())?;
+    let mut insert = || blocks.insert_each().map_err(|error| error.to_string());
+    insert()?;
+    let mut span = Span::start()?;
+    for _ in 1..turns {
+        let did = insert()?;
+        span.did(did.transactions, did.gas);
+        span.parts(did.timings);
+    }
     Ok(span.end())
 }
 

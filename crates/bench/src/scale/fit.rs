@@ -50,11 +50,6 @@ impl Fit {
             }
         })
     }
-
-    /// Microseconds of a unit on this many cores.
-    pub(super) fn predict(self, cores: usize) -> f64 {
-        self.serial_us + self.parallel_us / cores as f64
-    }
 }
 
 #[cfg(test)]
@@ -71,7 +66,6 @@ mod tests {
         let fit = Fit::of(&times).unwrap();
         close(fit.serial_us, 3.0);
         close(fit.parallel_us, 20.0);
-        close(fit.predict(64), 3.0 + 20.0 / 64.0);
         assert_eq!(Fit::of(&times[..1]), None);
         assert_eq!(Fit::of(&[]), None);
     }

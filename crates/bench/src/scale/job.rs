@@ -41,6 +41,11 @@ impl Size {
         self.pick(1, 2, 5)
     }
 
+    /// Accounts beside those that a real block touches.
+    pub(super) const fn others(self) -> u64 {
+        self.pick(0, 10_000, 100_000)
+    }
+
     /// Batches that are measured, and those before them.
     pub(super) const fn batches(self) -> (u64, u64) {
         self.pick((1, 1), (4, 1), (20, 3))
@@ -87,6 +92,8 @@ pub(super) enum Blocks {
 pub(super) enum Job {
     /// Blocks are imported: senders, execution, roots, durable commits.
     Import(Case, Way),
+    /// Real blocks are inserted, each alone and by itself: senders, execution, root, durable commit.
+    Insert(Way),
     /// Blocks are executed, and nothing else.
     Execute(Blocks, Kinds),
     /// Batches of transfers on accounts are read, made, and committed.
@@ -159,19 +166,17 @@ impl Job {
             .flat_map(|case| Kinds::ALL.map(|kind| Self::Execute(Blocks::Mega(case), kind)));
         let real = Kinds::ALL.map(|kind| Self::Execute(Blocks::Mainnet, kind));
         let batch = Self::Execute(Blocks::MainnetBatch, Kinds::Batched);
+        let inserts = [Way::Sequential, Way::Auto].map(Self::Insert);
         let rest = [batch, Self::State, Self::Kv];
-        imports.chain(mega).chain(real).chain(rest)
+        imports.chain(mega).chain(real).chain(inserts).chain(rest)
     }
 
     pub(super) fn name(self) -> String {
         match self {
             Self::Import(case, way) => {
-                format!(
-                    "import {}: {}",
-                    case.name(),
-                    format!("{way:?}").to_lowercase()
-                )
+                format!("import {}: {}", case.name(), way.name())
             }
+            Self::Insert(way) => format!("insert mainnet: {}", way.name()),
             Self::Execute(Blocks::MainnetBatch, _) => "execute mainnet: at once".to_owned(),
             Self::Execute(blocks, kind) => {
                 let blocks = match blocks {
@@ -189,7 +194,7 @@ impl Job {
     pub(super) const fn needs_data(self) -> bool {
         matches!(
             self,
-            Self::Execute(Blocks::Mainnet | Blocks::MainnetBatch, _)
+            Self::Execute(Blocks::Mainnet | Blocks::MainnetBatch, _) | Self::Insert(_)
         )
     }
 
@@ -212,10 +217,12 @@ impl Job {
                 state_in(&dir, &workload).map_err(|error| error.to_string())?;
                 Ok(Prepared::State(dir))
             }
-            Self::Execute(Blocks::Mainnet | Blocks::MainnetBatch, _) => match mainnet() {
-                Some(_) => Ok(Prepared::State(data.to_owned())),
-                None => Err("the mainnet blocks are not there".into()),
-            },
+            Self::Execute(Blocks::Mainnet | Blocks::MainnetBatch, _) | Self::Insert(_) => {
+                match mainnet() {
+                    Some(_) => Ok(Prepared::State(data.to_owned())),
+                    None => Err("the mainnet blocks are not there".into()),
+                }
+            }
             Self::State => prepare_batches(Kind::Cambium, data, size),
             Self::Kv => prepare_batches(Kind::Binary, data, size),
         }
@@ -344,13 +351,12 @@ impl Case {
 }
 
 impl Way {
-    /// Whether the import is given access lists.
-    pub(super) const fn has_lists(self) -> bool {
-        matches!(self, Self::Parallel | Self::Batch | Self::Apply)
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
-    /// Sets how a chain imports blocks.
-    pub(super) fn set(self, chain: Chain, threads: NonZeroUsize) -> Chain {
+    /// Sets how blocks are executed.
+    pub(super) fn executor(self, threads: NonZeroUsize) -> BlockExecutor {
         let kind = match self {
             Self::Sequential => ExecutorKind::Sequential,
             Self::Optimistic => ExecutorKind::Optimistic,
@@ -358,7 +364,17 @@ impl Way {
             Self::Parallel => ExecutorKind::Parallel,
             Self::Batch => ExecutorKind::Batched,
         };
-        let chain = chain.with_executor(BlockExecutor::new(kind).with_threads(threads));
+        BlockExecutor::new(kind).with_threads(threads)
+    }
+
+    /// Whether the import is given access lists.
+    pub(super) const fn has_lists(self) -> bool {
+        matches!(self, Self::Parallel | Self::Batch | Self::Apply)
+    }
+
+    /// Sets how a chain imports blocks.
+    pub(super) fn set(self, chain: Chain, threads: NonZeroUsize) -> Chain {
+        let chain = chain.with_executor(self.executor(threads));
         match self {
             Self::Batch => chain.with_batch(BATCH_BLOCKS),
             Self::Apply => chain.with_applying(true),

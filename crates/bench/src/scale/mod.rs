@@ -6,8 +6,8 @@
 //!              16 and 64 threads
 //!   rounds     job after job, setting after setting, each in a process of      mod.rs
 //!              its own that is bound to its cores                              child.rs, threads.rs
-//!   report     speed, processor time, the fitted serial part, and what         fit.rs, summary.rs
-//!              these predict for more cores than there are
+//!   report     speed, processor time, the fitted serial part, and what the     fit.rs, stages.rs,
+//!              stages predict for more cores than there are                    summary.rs
 //! ```
 //!
 //! A setting with more threads than cores does not make anything faster. It shows what threads cost each other: the
@@ -18,6 +18,7 @@ mod fit;
 mod threads;
 mod job;
 mod child;
+mod stages;
 mod summary;
 
 use crate::{

@@ -5,6 +5,7 @@ use super::{
     fit::Fit,
     job::Job,
     setting::{CROWDED_CORES, Setting},
+    stages::Stages,
 };
 use crate::report::{Report, Target, median};
 use serde_json::{Map, Value, json};
@@ -30,26 +31,21 @@ pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
         median(runs[setting].iter().map(of).collect())
     };
     let mut times = Vec::new();
-    let mut busiest_us = f64::INFINITY;
-    let mut at_most = "";
+    let mut stages = None;
     for (setting, measured) in runs {
         let us = middle(setting, &|m| 1e6 * m.seconds / m.units);
         let cpu_us = middle(setting, &|m| 1e6 * m.cpu_seconds / m.units);
-        let single_us = middle(setting, &|m| 1e6 * m.busiest_seconds / m.units);
         if !setting.is_crowded() {
             times.push((setting.cores, us));
-            // Where there are more cores, other threads take over more of what one has done.
-            if single_us < busiest_us {
-                busiest_us = single_us;
-                at_most = measured.last().map_or("", |m| &m.busiest);
-            }
+            // On the most cores, as settings are in order.
+            let last = measured.last();
+            stages = last.and_then(|last| Stages::of(last, *setting)).or(stages);
         }
         let mut add = |name: &str, value: f64| {
             result.insert(format!("{name}_{}", setting.name()), figure(value));
         };
         add("units_per_second", 1e6 / us);
         add("cpu_us_per_unit", cpu_us);
-        add("busiest_thread_us_per_unit", single_us);
         if measured.iter().any(|m| m.gas > 0.0) {
             add(
                 "mgas_per_second",
@@ -81,13 +77,21 @@ pub(super) fn add(job: Job, runs: &Runs, report: &mut Report) {
     {
         result.insert("serial_us_per_unit".to_owned(), figure(fit.serial_us));
         result.insert("parallel_us_per_unit".to_owned(), figure(fit.parallel_us));
+    }
+    if let Some(stages) = stages.filter(|_| job.is_parallel()) {
         for cores in PREDICTED {
-            // No job is faster than the thread that does the most of it and is in no pool.
-            let us = fit.predict(cores).max(busiest_us);
+            let (us, bound) = stages.predict(cores);
             result.insert(format!("predicted_per_second_{cores}"), figure(1e6 / us));
+            result.insert(format!("bound_{cores}"), json!(bound));
         }
-        result.insert("busiest_thread".to_owned(), json!(at_most));
-        result.insert("at_most_per_second".to_owned(), figure(1e6 / busiest_us));
+        let stages = stages.by_thread.iter().map(|(name, stage)| {
+            let us = json!({
+                "alone_us": figure(stage.alone_us),
+                "shared_us": figure(stage.shared_us),
+            });
+            (name.clone(), us)
+        });
+        result.insert("stages".to_owned(), Value::Object(stages.collect()));
     }
     let two = Setting::of(CROWDED_CORES);
     if runs.contains_key(&two) {
@@ -119,7 +123,7 @@ pub(super) fn add_table(settings: &[Setting], report: &mut Report) {
     let mut heads: Vec<_> = speeds.map(|name| format!("{name}: k/s")).collect();
     heads.extend(["cpu, us", "serial, us"].map(str::to_owned));
     heads.extend(PREDICTED.map(|cores| format!("~{cores}: k/s")));
-    heads.push("at most".to_owned());
+    heads.push(format!("bound at {}", PREDICTED[0]));
     let mut rows = vec![("job, threads/cores".to_owned(), heads)];
     let widest = settings.iter().rfind(|setting| !setting.is_crowded());
     for result in &report.results {
@@ -135,7 +139,9 @@ pub(super) fn add_table(settings: &[Setting], report: &mut Report) {
         row.push(text(&format!("cpu_us_per_unit_{widest}"), 1.0));
         row.push(text("serial_us_per_unit", 1.0));
         row.extend(PREDICTED.map(|cores| text(&format!("predicted_per_second_{cores}"), 1e-3)));
-        row.push(text("at_most_per_second", 1e-3));
+        let bound = format!("bound_{}", PREDICTED[0]);
+        let bound = result.get(&bound).and_then(Value::as_str);
+        row.push(bound.unwrap_or("-").to_owned());
         let name = result["job"].as_str().unwrap_or_default().to_owned();
         rows.push((name, row));
     }

@@ -1,7 +1,7 @@
 //! Processor time of this process by thread, while threads come and go.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::Path,
     sync::mpsc::{self, RecvTimeoutError, Sender},
@@ -48,13 +48,11 @@ fn used_ns(task: &Path) -> Option<u64> {
 /// Processor time of a span of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Used {
-    /// Seconds of the thread that used the most, without threads of pools, which have numbers at the ends of their names:
-    /// with more cores others of the pool take over what one has done.
-    pub(super) busiest_seconds: f64,
-    /// Its name.
-    pub(super) busiest: String,
     /// By name of threads, without the numbers at the ends of names: seconds of all, and of the one that used the most.
     pub(super) by_name: BTreeMap<String, (f64, f64)>,
+    /// Of these, the names of threads of pools, which have numbers at the ends: with more cores others of the pool take over what
+    /// one has done.
+    pub(super) pools: BTreeSet<String>,
 }
 
 /// A thread that reads the processor time of the others.
@@ -103,10 +101,8 @@ fn used_between(before: &Readings, after: &Readings) -> Used {
             continue;
         }
         let group = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
-        let is_of_pool = group.len() < name.len();
-        if !is_of_pool && seconds > used.busiest_seconds {
-            used.busiest_seconds = seconds;
-            used.busiest.clone_from(name);
+        if group.len() < name.len() {
+            used.pools.insert(group.to_owned());
         }
         let (all, most) = used.by_name.entry(group.to_owned()).or_default();
         *all += seconds;
@@ -142,7 +138,7 @@ mod tests {
         // Other tests run beside this one.
         let (all, most) = used.by_name["pool"];
         assert!(most > 0.05 && most <= all, "{used:?}");
-        assert_ne!(used.busiest, "pool-1");
+        assert!(used.pools.contains("pool"), "{used:?}");
     }
 
     #[test]
@@ -164,7 +160,8 @@ mod tests {
         ]);
         let used = used_between(&before, &after);
         // With more cores the pool's other threads take over.
-        assert_eq!((used.busiest.as_str(), used.busiest_seconds), ("b", 0.007));
+        assert_eq!(used.pools, ["a".to_owned()].into());
+        assert_eq!(used.by_name["b"], (0.007, 0.007));
         assert_eq!(used.by_name["a"], (3.0, 2.0));
         assert_eq!(used.by_name.len(), 2);
     }

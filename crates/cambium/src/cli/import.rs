@@ -60,11 +60,21 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let beside = Beside::of(args);
     let files = in_directories(&args.files, out)?;
     let imported = import_files(&chain, &files, beside, &stop, out);
+    #[cfg(feature = "cluster")]
+    let followed = match (&imported, stop.asked()) {
+        (Ok(_), None) if !args.following.follow.is_empty() => {
+            let datadir = &args.db.db.datadir;
+            super::cluster::follow(&chain, &args.following, datadir, &stop, out).map(Some)
+        }
+        _ => Ok(None),
+    };
     // The blocks before a failure are committed, and belong to the history as well.
     let history_error = history_follower.finish("history", HistoryFollower::finish, out);
     let index_error = index_follower.finish("index", IndexFollower::finish, out);
     let preimages_error = preimages::finish(&chain, out);
     let summary = imported?;
+    #[cfg(feature = "cluster")]
+    let followed = followed?;
     let done = &summary.done;
     let mut options = without_lists(args);
     if args.batch.get() > 1 && done.blocks > 0 && done.batched == 0 {
@@ -96,6 +106,15 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         ));
     }
     let mut report = Report::new(text(&summary, &chain), json(&summary, &chain));
+    #[cfg(feature = "cluster")]
+    if let Some(followed) = followed {
+        add_followed(
+            &mut report,
+            &followed,
+            chain.db().head(),
+            args.files.is_empty(),
+        );
+    }
     report.json["history_error"] = json!(history_error);
     report.json["index_error"] = json!(index_error);
     report.json["preimages_error"] = json!(preimages_error);
@@ -112,6 +131,51 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         report.text = format!("{stopped}\n{}", report.text);
     }
     Ok(report)
+}
+
+/// Adds what following a cluster has done, which may be all that was done.
+#[cfg(feature = "cluster")]
+fn add_followed(
+    report: &mut Report,
+    followed: &cambium_cluster::Followed,
+    head: BlockId,
+    is_all: bool,
+) {
+    let mut text = format!(
+        "Followed the cluster: {} blocks, {} of which the stream did not have; the head is {head}.",
+        count(followed.blocks),
+        count(followed.fetched)
+    );
+    if followed.refused > 0 {
+        text += &format!(
+            "\n{} updates were false and refused.",
+            count(followed.refused)
+        );
+    }
+    if followed.passed > 0 {
+        text += &format!(
+            "\n{} records were passed, since no shard has the blocks that they need any more: `cambium db load` begins with a \
+             later state.",
+            count(followed.passed)
+        );
+    }
+    if let Some(trouble) = &followed.trouble {
+        text += &format!("\nThe last trouble: {trouble}");
+    }
+    report.text = match is_all {
+        true => text,
+        false => format!("{}\n{text}", report.text),
+    };
+    report.json["head_number"] = json!(head.number);
+    report.json["head_hash"] = json!(head.hash);
+    report.json["followed"] = json!({
+        "blocks": followed.blocks,
+        "fetched": followed.fetched,
+        "choices": followed.choices,
+        "refused": followed.refused,
+        "passed": followed.passed,
+        "trouble": followed.trouble,
+    });
 }
 
 /// The newest canonical block that the chain of `head` has, if that is not canonical any more.

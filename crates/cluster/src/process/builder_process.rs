@@ -13,7 +13,7 @@ use crate::{
     submission::Submission,
 };
 use alloy_consensus::Header;
-use alloy_primitives::{Address, B256};
+use alloy_primitives::{Address, B256, Bytes};
 use alloy_rlp::Encodable;
 use cambium_chain::{BlockWitness, ChainSpec, DraftAttributes, WitnessForm};
 use cambium_primitives::BlockId;
@@ -35,6 +35,8 @@ pub struct BuilderOptions {
     pub kept: usize,
     /// How far below the head blocks are final.
     pub final_below: u64,
+    /// Whether updates have the blocks' bodies. Shards don't need them; databases that follow the stream do.
+    pub bodies: bool,
 }
 
 impl Default for BuilderOptions {
@@ -46,6 +48,7 @@ impl Default for BuilderOptions {
             waiting_bytes: 1 << 30,
             kept: 256,
             final_below: 64,
+            bodies: true,
         }
     }
 }
@@ -183,9 +186,11 @@ impl<S: Stream> BuilderProcess<S> {
         let mut parent = Vec::new();
         building.parent.encode(&mut parent);
         let witness = Arc::new(built.witness(parent.into()));
-        let update = self
-            .signer
-            .sign_update(building.epoch, built.update.clone());
+        let mut update = built.update.clone();
+        if !self.options.bodies {
+            update.body = Bytes::new();
+        }
+        let update = self.signer.sign_update(building.epoch, update);
         building.parent = built.block.header.clone();
         building.unpublished.push_back(update.clone());
         let mut kept = self.kept.lock();

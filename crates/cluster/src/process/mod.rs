@@ -15,6 +15,7 @@
 //! | `progress` | what was applied where in the stream |
 //! | `shard_process` | the process itself: its folder, what it does about each record |
 //! | `run` | how it follows a stream |
+//! | `database` | a database that follows a stream |
 //! | `builder_process` | the process of a builder: submissions in, signed blocks out |
 
 mod peers;
@@ -22,8 +23,10 @@ mod files;
 mod progress;
 mod shard_process;
 mod run;
+mod database;
 mod builder_process;
 
 pub use builder_process::{BuilderOptions, BuilderProcess, BuilderProcessError};
+pub use database::{FollowError, Followed, FollowingDatabase};
 pub use peers::{Peer, RemotePeer};
 pub use shard_process::{ProcessError, ProcessOptions, ShardProcess, Taken};

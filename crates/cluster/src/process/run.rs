@@ -1,7 +1,7 @@
 //! How the process of a shard follows a stream.
 
 use super::shard_process::{ProcessError, ShardProcess, Taken};
-use crate::replication::{Stream, StreamPosition};
+use crate::replication::{Follower, Stream, StreamError, StreamPosition};
 use cambium_primitives::BlockId;
 use std::{
     panic::resume_unwind,
@@ -121,35 +121,37 @@ impl ShardProcess {
 
     /// Goes back if the stream is another one than was read before, or has lost its end.
     fn look_whether_it_is_the_same(&self, stream: &dyn Stream) -> Result<(), ProcessError> {
-        let bounds = stream.bounds()?;
         let mut following = self.following.lock();
-        let position = following.follower.state().position;
-        if position.0 == 0 {
-            return Ok(());
-        }
-        // What was removed from its beginning says nothing.
-        if position.next() < bounds.first {
-            return Ok(());
-        }
-        let record = match position < bounds.first || position > bounds.last {
-            true => None,
-            false => {
-                let item = stream.reader(position)?.next(WAIT)?;
-                item.and_then(|item| item.record)
-            }
-        };
-        let is_before = position.next() == bounds.first && position <= bounds.last;
-        if !is_before
-            && !following
-                .follower
-                .is_same_stream(record.as_ref().map(|record| &record[..]))
-        {
-            let before = bounds.first.0.saturating_sub(1);
-            following.follower.rewind(StreamPosition(before));
+        if let Some(before) = where_it_ends(stream, &following.follower)? {
+            let position = following.follower.state().position;
+            following.follower.rewind(before);
             self.show(&following.follower);
             self.shown.lock().trouble =
                 format!("the stream is another one behind record {position}: it is read again");
         }
         Ok(())
     }
+}
+
+/// Where to begin again, if a stream is another one than the follower has read, or has lost its end.
+pub(super) fn where_it_ends(
+    stream: &dyn Stream,
+    follower: &Follower,
+) -> Result<Option<StreamPosition>, StreamError> {
+    let bounds = stream.bounds()?;
+    let position = follower.state().position;
+    // What was removed from its beginning says nothing.
+    if position.0 == 0 || position.next() < bounds.first {
+        return Ok(None);
+    }
+    let record = match position < bounds.first || position > bounds.last {
+        true => None,
+        false => {
+            let item = stream.reader(position)?.next(WAIT)?;
+            item.and_then(|item| item.record)
+        }
+    };
+    let is_before = position.next() == bounds.first && position <= bounds.last;
+    let is_same = is_before || follower.is_same_stream(record.as_ref().map(|record| &record[..]));
+    Ok((!is_same).then_some(StreamPosition(bounds.first.0.saturating_sub(1))))
 }

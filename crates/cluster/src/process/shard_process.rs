@@ -1,6 +1,10 @@
 //! The process of a shard.
 
-use super::{files, peers::Peer, progress::Progress};
+use super::{
+    files,
+    peers::{Fetched, MissingBlocks, Peer},
+    progress::Progress,
+};
 use crate::{
     range::ShardRange,
     replication::{
@@ -103,16 +107,6 @@ pub(super) struct Following {
     waits: Option<(SignedUpdate, Bytes, FollowerState)>,
     /// Height of the newest snapshot in the folder.
     snapshot: u64,
-}
-
-/// What peers have of a block and those before it.
-enum Fetched {
-    /// All that is missing, parents first.
-    Blocks(Vec<(SignedUpdate, Vec<u8>)>),
-    /// The block does not descend from the oldest one.
-    Lost,
-    /// Nobody has all of them.
-    Nothing,
 }
 
 /// What others see of the process, without waiting for whoever takes a record.
@@ -346,7 +340,7 @@ impl ShardProcess {
         let record = item.record.clone().unwrap_or_default();
         loop {
             let before = following.follower.state().clone();
-            let is_known = |hash: &B256| shard.knows(hash);
+            let is_known = |id: BlockId| shard.knows(&id.hash);
             match following.follower.step(item, is_known) {
                 Verdict::Apply(update) => {
                     return self.put(&shard, following, *update, record, before);
@@ -470,28 +464,12 @@ impl ShardProcess {
 
     /// A block and those before it that are missing, from peers.
     fn fetch(&self, shard: &Shard, follower: &Follower, hash: B256) -> Fetched {
-        let (mut chain, mut wanted) = (Vec::new(), hash);
-        let oldest = shard.oldest().number;
-        while !shard.knows(&wanted) {
-            let mut found = self.peers.iter().filter_map(|peer| {
-                let bytes = peer.record(Wanted::Block(wanted)).ok().flatten()?;
-                let update = follower.verify_block(wanted, &bytes).ok().flatten()?;
-                Some((update, bytes))
-            });
-            let Some((update, bytes)) = found.next() else {
-                return Fetched::Nothing;
-            };
-            if update.id().number <= oldest {
-                return Fetched::Lost;
-            }
-            if chain.len() == self.options.limits.versions {
-                return Fetched::Nothing;
-            }
-            wanted = update.parent();
-            chain.push((update, bytes));
-        }
-        chain.reverse();
-        Fetched::Blocks(chain)
+        let missing = MissingBlocks {
+            is_known: &|id| shard.knows(&id.hash),
+            oldest: shard.oldest().number,
+            most: self.options.limits.versions,
+        };
+        missing.fetch(&self.peers, follower, hash)
     }
 
     /// Fills a hole as far as peers have its records, and goes on without the rest.
@@ -523,7 +501,7 @@ impl ShardProcess {
         let Ok(Some(record)) = peer.record(Wanted::Position(position.0)) else {
             return Ok(false);
         };
-        let is_known = |hash: &B256| shard.knows(hash);
+        let is_known = |id: BlockId| shard.knows(&id.hash);
         let before = following.follower.state().clone();
         Ok(match following.follower.fill(position, &record, is_known) {
             Verdict::Apply(update) => {

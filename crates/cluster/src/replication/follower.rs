@@ -388,7 +388,7 @@ impl Follower {
     /// Judges the next record. `is_known` returns whether the shard has a block, or has had it.
     ///
     /// Records have to be given in order; positions left out become a hole.
-    pub fn step(&mut self, item: &StreamItem, is_known: impl Fn(&B256) -> bool) -> Verdict {
+    pub fn step(&mut self, item: &StreamItem, is_known: impl Fn(BlockId) -> bool) -> Verdict {
         let StreamItem {
             first, position, ..
         } = *item;
@@ -442,7 +442,7 @@ impl Follower {
         &mut self,
         position: StreamPosition,
         record: &[u8],
-        is_known: impl Fn(&B256) -> bool,
+        is_known: impl Fn(BlockId) -> bool,
     ) -> Verdict {
         let holes = self.state.holes.iter();
         let hole = holes.copied().find(|hole| hole.contains(position));
@@ -501,7 +501,7 @@ impl Follower {
         at: StreamPosition,
         record: Record,
         signer: Address,
-        is_known: &impl Fn(&B256) -> bool,
+        is_known: &impl Fn(BlockId) -> bool,
     ) -> Verdict {
         let record = match record {
             Record::Epoch(epoch) => return self.judge_epoch(epoch),
@@ -555,19 +555,21 @@ impl Follower {
     fn judge_block(
         &mut self,
         update: Box<SignedUpdate>,
-        is_known: &impl Fn(&B256) -> bool,
+        is_known: &impl Fn(BlockId) -> bool,
     ) -> Verdict {
-        if is_known(&update.id().hash) {
-            return self.ignore(Ignored::Known(update.id()));
+        let id = update.id();
+        if is_known(id) {
+            return self.ignore(Ignored::Known(id));
         }
-        if !is_known(&update.parent()) {
-            return Verdict::Missing(Missing::Block(update.parent()));
+        let parent = BlockId::new(id.number.saturating_sub(1), update.parent());
+        if !is_known(parent) {
+            return Verdict::Missing(Missing::Block(parent.hash));
         }
         self.counts.updates += 1;
         Verdict::Apply(update)
     }
 
-    fn judge_choice(&mut self, choice: Choice, is_known: &impl Fn(&B256) -> bool) -> Verdict {
+    fn judge_choice(&mut self, choice: Choice, is_known: &impl Fn(BlockId) -> bool) -> Verdict {
         let Choice {
             number,
             head,
@@ -588,7 +590,7 @@ impl Follower {
             });
         }
         for block in [head, safe, finalized] {
-            if !is_known(&block.hash) {
+            if !is_known(block) {
                 return Verdict::Missing(Missing::Block(block.hash));
             }
         }

@@ -26,7 +26,7 @@ use secp256k1::{
 /// Most bytes of an encoded record: those of an update and of what is around it.
 pub const RECORD_BYTES_MAX: usize = UPDATE_BYTES_MAX + 512;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const UPDATE: u8 = 1;
 const EPOCH: u8 = 2;
 const CHOICE: u8 = 3;
@@ -314,6 +314,11 @@ impl SignedUpdate {
     /// Hash of the parent.
     pub const fn parent(&self) -> B256 {
         self.update.header.parent_hash
+    }
+
+    /// The update.
+    pub fn into_update(self) -> BlockUpdate {
+        self.update
     }
 
     /// The update.

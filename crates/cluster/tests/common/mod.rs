@@ -124,6 +124,7 @@ impl State {
             codes: self.codes.clone(),
             storage_roots: Vec::new(),
             top: top_nodes(&self.trie, depth),
+            body: Bytes::new(),
         }
     }
 

@@ -35,6 +35,7 @@ pub fn bare_update(parent: BlockId, salt: u64) -> BlockUpdate {
         codes: Vec::new(),
         storage_roots: Vec::new(),
         top: Vec::new(),
+        body: Bytes::new(),
     }
 }
 

@@ -1,14 +1,14 @@
 //! A real block, on a database with the part of the state that it touches.
 
 use crate::bal::block::{Executed, Given};
-use alloy_primitives::{Address, B256, Bytes, U256};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{BlockExecutor, ExecutorKind, TimedReads, verify_outcome};
 use cambium_conformance::SparseBlock;
 use cambium_evm::{
     BlockInput, ExecutionCounts, Executor, Hooks, ManyRead, Outcome, Sequential, StateRead,
 };
-use cambium_primitives::BlockId;
-use cambium_state::{BlockMeta, Db, Loader, Options, StateError, StdDisk, View};
+use cambium_primitives::{Account, BlockId};
+use cambium_state::{BlockMeta, Db, Loaded, Loader, Options, StateError, StdDisk, View};
 use cambium_testkit::Model;
 use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state::AccountInfo};
 use std::{collections::BTreeMap, error::Error, path::Path, sync::Arc, time::Instant};
@@ -26,26 +26,39 @@ pub(super) struct SparseState {
     _dir: TempDir,
 }
 
+/// Loads the state of `model`, with `others` accounts beside it that it does not have, into a directory.
+pub(super) fn load(model: &Model, dir: &Path, others: u64) -> Result<Loaded, Box<dyn Error>> {
+    let options = Options {
+        memory_bytes: MEMORY_BYTES,
+        ..Options::default()
+    };
+    let mut loader = Loader::new(Arc::new(StdDisk::new(dir)), options)?;
+    let mut codes = BTreeMap::new();
+    for (path, held) in model.accounts() {
+        let slots = held.slots.iter().map(|(slot, value)| (*slot, *value));
+        loader.account(*path, &held.account, slots)?;
+        let hash = held.account.code_hash;
+        codes.extend(model.code(&hash).map(|code| (hash, code)));
+    }
+    let other = Account {
+        balance: U256::from(1),
+        ..Account::default()
+    };
+    for number in 0..others {
+        let path = keccak256(number.to_be_bytes());
+        loader.account(path, &other, [])?;
+    }
+    for (hash, code) in codes {
+        loader.code(hash, code)?;
+    }
+    Ok(loader.finish(&mut |_| {})?)
+}
+
 impl SparseState {
     /// Creates the database in a temporary directory below `parent`.
     pub(super) fn new(model: &Model, parent: &Path) -> Result<Self, Box<dyn Error>> {
         let dir = tempfile::tempdir_in(parent)?;
-        let options = Options {
-            memory_bytes: MEMORY_BYTES,
-            ..Options::default()
-        };
-        let mut loader = Loader::new(Arc::new(StdDisk::new(dir.path())), options)?;
-        let mut codes = BTreeMap::new();
-        for (path, held) in model.accounts() {
-            let slots = held.slots.iter().map(|(slot, value)| (*slot, *value));
-            loader.account(*path, &held.account, slots)?;
-            let hash = held.account.code_hash;
-            codes.extend(model.code(&hash).map(|code| (hash, code)));
-        }
-        for (hash, code) in codes {
-            loader.code(hash, code)?;
-        }
-        let loaded = loader.finish(&mut |_| {})?;
+        let loaded = load(model, dir.path(), 0)?;
         let meta = BlockMeta {
             id: BlockId::new(0, B256::with_last_byte(1)),
             parent: B256::ZERO,

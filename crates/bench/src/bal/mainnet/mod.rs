@@ -14,6 +14,7 @@
 //! Executors by access list execute those from Cancun on. Blocks without transactions are left out.
 
 mod block;
+mod inserted;
 mod single;
 mod batch;
 
@@ -23,6 +24,7 @@ use block::RealBlock;
 use cambium_chain::BlockExecutor;
 use cambium_conformance::{MainnetData, Pack};
 use cambium_evm::ExecutionCounts;
+use inserted::{Did, Inserted};
 use revm::primitives::hardfork::SpecId;
 use std::{error::Error, num::NonZeroUsize, path::Path};
 
@@ -47,6 +49,42 @@ pub(crate) struct MainnetBlocks {
     /// The blocks as they were, then those that are replayed under Amsterdam.
     all: Vec<RealBlock>,
     first_replay: usize,
+}
+
+/// Real blocks past the merge, each on a chain of its own.
+pub(crate) struct InsertedBlocks(Vec<Inserted>);
+
+impl InsertedBlocks {
+    /// Reads the blocks in `folder` and makes their chains in temporary directories below `parent`, with `others` accounts besides.
+    /// Each block can be inserted so many times as `turns` says.
+    pub(crate) fn read(
+        folder: &Path,
+        parent: &Path,
+        others: u64,
+        turns: u64,
+        executor: BlockExecutor,
+    ) -> Result<Self, Box<dyn Error>> {
+        let data = MainnetData::new(folder)?;
+        let blocks = data.blocks().map(|number| data.block(number));
+        let replays = data.replays().into_iter().map(|number| data.replay(number));
+        let mut all = Vec::new();
+        for block in blocks.chain(replays) {
+            let block = block?;
+            if block.header.difficulty.is_zero() && !block.transactions.is_empty() {
+                all.push(Inserted::new(&block, parent, others, turns, executor)?);
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Inserts each block once more.
+    pub(crate) fn insert_each(&mut self) -> Result<Did, Box<dyn Error>> {
+        let mut did = Did::default();
+        for block in &mut self.0 {
+            block.insert_next(&mut did)?;
+        }
+        Ok(did)
+    }
 }
 
 impl MainnetBlocks {

@@ -231,8 +231,38 @@ pub(crate) struct FeedArgs {
     /// End once the database's head is published
     #[arg(long)]
     pub(crate) once: bool,
+    /// Leave the blocks' transactions out of the updates: shards don't need them, `cambium import --follow` does
+    #[arg(long)]
+    pub(crate) no_bodies: bool,
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+/// A cluster that a database follows.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Following a cluster")]
+pub(crate) struct FollowArgs {
+    /// After all files, follow the blocks of a cluster: address of a NATS server, once for each. They are applied by their state
+    /// updates, not executed, and state roots are verified. Ends at Ctrl-C
+    #[arg(long, value_name = "URL", requires = "builders", conflicts_with_all = ["apply", "access_lists"])]
+    pub(crate) follow: Vec<String>,
+    /// Of --follow: address of a builder whose updates are believed, once for each
+    #[arg(long = "builder", value_name = "ADDRESS", requires = "follow")]
+    pub(crate) builders: Vec<Address>,
+    /// Of --follow: end once all that the cluster has published is there
+    #[arg(long, requires = "follow")]
+    pub(crate) once: bool,
+    /// Name of the cluster, with which its stream and buckets begin
+    #[arg(long, value_name = "NAME", default_value = "cambium")]
+    pub(crate) name: String,
+    /// Credentials for NATS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_credentials: Option<PathBuf>,
+    /// Certificate of the authority of the NATS servers, for TLS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_authority: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 }
@@ -322,6 +352,9 @@ pub(crate) struct BuilderProcessArgs {
     /// Leave out a transaction whose nodes neither the builder nor its bag has, instead of asking the shards
     #[arg(long)]
     pub(crate) reject_incomplete: bool,
+    /// Leave the blocks' transactions out of the updates: shards don't need them, `cambium import --follow` does
+    #[arg(long)]
+    pub(crate) no_bodies: bool,
     /// How far below the head blocks are final
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) final_below: u64,

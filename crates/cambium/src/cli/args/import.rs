@@ -25,7 +25,11 @@ more; the exit code is 1 then).";
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
     /// Files of blocks, in order. Of a directory, its files of blocks in the order of their names
-    #[arg(required = true, value_name = "FILE")]
+    #[cfg_attr(
+        feature = "cluster",
+        arg(required_unless_present = "follow", value_name = "FILE")
+    )]
+    #[cfg_attr(not(feature = "cluster"), arg(required = true, value_name = "FILE"))]
     pub(crate) files: Vec<PathBuf>,
     /// Create the database from this genesis file if there is none; otherwise check that the
     /// database is of the same chain
@@ -82,6 +86,9 @@ pub(crate) struct ImportArgs {
     pub(crate) index: bool,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    pub(crate) following: super::cluster::FollowArgs,
 }
 
 /// Executors by name.

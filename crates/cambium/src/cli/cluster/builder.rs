@@ -56,6 +56,7 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
         beneficiary: args.beneficiary,
         gas_limit: args.gas_limit,
         final_below: args.final_below,
+        bodies: !args.no_bodies,
         ..BuilderOptions::default()
     };
     let first = builder.reader().block();

@@ -47,6 +47,7 @@ pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
         choices: 0,
         published: first.block,
         final_below: args.final_below,
+        bodies: !args.no_bodies,
         blocks: 0,
     };
     out.note(format_args!(
@@ -86,6 +87,8 @@ pub(super) struct Feed {
     /// The newest block that the stream has.
     pub(super) published: BlockId,
     pub(super) final_below: u64,
+    /// Whether updates have the blocks' transactions.
+    pub(super) bodies: bool,
     pub(super) blocks: u64,
 }
 
@@ -112,7 +115,7 @@ impl Feed {
             from = BlockId::new(from.number - 1, block.header.parent_hash);
         }
         if head.number > from.number {
-            let source = Source::new(&self.chain, self.range);
+            let source = Source::new(&self.chain, self.range).with_bodies(self.bodies);
             let updates = source.updates(from.number + 1, head.number);
             let updates: Vec<_> = updates.map_err(Failure::cluster)?.take(64).collect();
             for update in updates {

@@ -119,10 +119,11 @@ pub(super) fn builders(
         .map_err(Failure::cluster)
 }
 
-/// The other replicas of a shard, as they are there when they are asked.
+/// The other replicas of a shard, or all of all shards, as they are there when they are asked.
 pub(super) struct Replicas {
     pub(super) registry: Registry,
-    pub(super) range: ShardRange,
+    /// Which shard; `None` for all.
+    pub(super) range: Option<ShardRange>,
     /// This process.
     pub(super) own: String,
     pub(super) tls: Option<TlsFiles>,
@@ -136,7 +137,7 @@ impl Replicas {
             let Role::Shard { range, address } = role else {
                 return None;
             };
-            let is_other = range == self.range && address != self.own;
+            let is_other = self.range.is_none_or(|own| range == own) && address != self.own;
             let client = client(&address, self.tls.as_ref(), &self.runtime);
             is_other.then_some(RemotePeer::new(client.ok()?, self.runtime.clone()))
         });

@@ -14,6 +14,9 @@ mod up;
 mod builder;
 mod client;
 mod validator;
+mod follow;
+
+pub(crate) use follow::follow;
 
 use super::{
     args::cluster::{BuilderProcessArgs, ClientArgs, ClusterCommand, ShardArgs, ValidatorArgs},

@@ -47,7 +47,7 @@ pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
 
     let replicas = Replicas {
         registry: registry.clone(),
-        range: args.shard,
+        range: Some(args.shard),
         own: own.clone(),
         tls: tls.clone(),
         runtime: runtime.handle().clone(),

@@ -112,6 +112,7 @@ pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
         choices: 0,
         published: first,
         final_below: FINAL_BELOW,
+        bodies: true,
         blocks: 0,
     };
     while stop.asked().is_none() {
