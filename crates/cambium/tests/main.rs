@@ -22,6 +22,7 @@ mod partial;
 mod preimages;
 mod public_data;
 mod readers;
+mod regions;
 mod repairs;
 mod setup;
 mod usage;

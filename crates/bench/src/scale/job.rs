@@ -206,8 +206,8 @@ impl Job {
     /// Generates the job's files below `data`, unless they are there.
     pub(super) fn prepare(self, data: &Path, size: Size) -> Result<Prepared, Failure> {
         match self {
-            Self::Import(case, _) => {
-                let inputs = Inputs::of(data, &case.name(), case.chain(size))?;
+            Self::Import(case, way) => {
+                let inputs = Inputs::of(data, &case.name(), case.chain(size, way.fork()))?;
                 Ok(Prepared::Import(Box::new(inputs)))
             }
             Self::Execute(Blocks::Mega(case), _) => {
@@ -299,7 +299,7 @@ impl Case {
     }
 
     /// The chain of an import.
-    fn chain(self, size: Size) -> WorkloadParams {
+    fn chain(self, size: Size, fork: Fork) -> WorkloadParams {
         let pick = |tiny, quick, full| size.pick(tiny, quick, full);
         let (accounts, senders, transactions, blocks) = match self {
             Self::Payments => (
@@ -326,6 +326,7 @@ impl Case {
             }
         };
         self.of(WorkloadParams {
+            fork,
             accounts,
             senders: Some(senders),
             blocks,
@@ -365,6 +366,15 @@ impl Way {
             Self::Batch => ExecutorKind::Batched,
         };
         BlockExecutor::new(kind).with_threads(threads)
+    }
+
+    /// Fork of the chain. From Amsterdam on the header has the list's hash, so that the root of a list that is applied is verified
+    /// while the next one is.
+    const fn fork(self) -> Fork {
+        match self.has_lists() {
+            true => Fork::Amsterdam,
+            false => Fork::Osaka,
+        }
     }
 
     /// Whether the import is given access lists.

@@ -9,16 +9,14 @@
 use super::{child::Measured, setting::Setting};
 use std::collections::BTreeMap;
 
-/// Threads that share their work, each with its crew.
-const SHARING: [(&str, &str); 4] = [
-    ("cambium-prepare", "cambium-prep"),
-    ("cambium-execute", "cambium-run"),
-    ("cambium-verify", "cambium-state"),
+/// Crews, each with the threads that share their work with it: the one that works most, if there are several.
+const CREWS: [(&str, &[&str]); 3] = [
+    ("cambium-prep", &["cambium-prepare"]),
     // Where there is no pipeline, the calling thread executes.
-    (CALLER, "cambium-run"),
+    ("cambium-run", &["cambium-execute", "cambium-bench"]),
+    // Roots, and reads of many keys.
+    ("cambium-state", &["cambium-verify", "cambium-execute"]),
 ];
-const CALLER: &str = "cambium-bench";
-const EXECUTING: &str = "cambium-execute";
 /// Execution does not wait for what is read ahead.
 const NOT_WAITED_FOR: [&str; 2] = ["cambium-ahead", "cambium-drop"];
 
@@ -45,15 +43,34 @@ impl Stages {
         let others = (setting.cores - 1) as f64;
         let us = |seconds: f64| 1e6 * seconds / measured.units;
         let all_of = |name: &str| measured.threads.get(name).map_or(0.0, |(all, _)| us(*all));
-        let has_pipeline = measured.threads.contains_key(EXECUTING);
+        let most_of = |name: &str| {
+            measured
+                .threads
+                .get(name)
+                .map_or(0.0, |(_, most)| us(*most))
+        };
+        let sharing: Vec<_> = CREWS
+            .iter()
+            .filter_map(|(crew, threads)| {
+                let mut threads = threads.iter();
+                let first = *threads.next()?;
+                let more = |one, other| {
+                    if most_of(other) > most_of(one) {
+                        other
+                    } else {
+                        one
+                    }
+                };
+                Some((threads.copied().fold(first, more), all_of(crew)))
+            })
+            .collect();
         let mut by_thread = BTreeMap::new();
         for (name, (_, most)) in &measured.threads {
             if measured.pools.contains(name) || NOT_WAITED_FOR.contains(&&**name) {
                 continue;
             }
-            let sharing = SHARING.iter().find(|(thread, _)| thread == name);
-            let sharing = sharing.filter(|(thread, _)| *thread != CALLER || !has_pipeline);
-            let crew_us = sharing.map_or(0.0, |(_, crew)| all_of(crew));
+            let crews = sharing.iter().filter(|(thread, _)| thread == name);
+            let crew_us: f64 = crews.map(|(_, crew_us)| crew_us).sum();
             let part_us = crew_us / others;
             let stage = Stage {
                 alone_us: (us(*most) - part_us).max(0.0),

@@ -11,10 +11,20 @@ use super::{
 };
 use cambium::{Address, BlockId, Chain};
 use cambium_cluster::{
-    BuilderKeys, FollowerState, Nats, NatsStream, Publisher, Record, ShardRange, Signer, Source,
+    BuilderKeys, FollowerState, Nats, NatsStream, PublishError, Publisher, Record, ShardRange,
+    Signer, Source,
 };
 use serde_json::json;
-use std::io::{BufReader, Seek, SeekFrom};
+use std::{
+    io::{BufReader, Seek, SeekFrom},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longest time that servers need to choose a leader.
+const ELECTION: Duration = Duration::from_secs(30);
+/// Pause before the servers are asked again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &ClusterInitArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.source.db, out)?;
@@ -108,13 +118,26 @@ pub(super) fn open_epoch(
     let epoch = won.map_err(Failure::cluster)?.ok_or_else(|| {
         Failure::cluster("another builder won the epoch at the same moment: try again")
     })?;
-    let stream = nats.stream().map_err(Failure::cluster)?;
     let keys = BuilderKeys {
         chain_id: signer.chain_id(),
         keys: [&[signer.address()], others].concat(),
     };
-    let mut publisher = Publisher::new(stream, keys, epoch).map_err(Failure::cluster)?;
     let record = Record::from(signer.open_epoch(epoch));
-    publisher.publish(&record).map_err(Failure::cluster)?;
-    Ok((publisher, epoch))
+    let started = Instant::now();
+    loop {
+        let stream = nats.stream().map_err(Failure::cluster)?;
+        let opened = Publisher::new(stream, keys.clone(), epoch)
+            .map_err(PublishError::from)
+            .and_then(|mut publisher| publisher.publish(&record).map(|_| publisher));
+        match opened {
+            Ok(publisher) => return Ok((publisher, epoch)),
+            // The servers may be choosing a leader.
+            Err(PublishError::Stream(_) | PublishError::Unknown { .. })
+                if started.elapsed() < ELECTION =>
+            {
+                thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(Failure::cluster(error)),
+        }
+    }
 }

@@ -78,8 +78,9 @@ impl Nats {
                 made.map_err(request_error)?
             }
             false => {
-                let found = self.wait(self.context().get_stream(&config.name));
-                found.map_err(|error| self.no_cluster(error))?
+                let look =
+                    async |context: &jetstream::Context| context.get_stream(&config.name).await;
+                self.wait(self.look_for(look))?
             }
         };
         let found = &stream.cached_info().config;

@@ -1,7 +1,19 @@
 //! The connection to the servers, its options and errors.
 
-use async_nats::{ConnectOptions, jetstream};
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use async_nats::{
+    ConnectOptions,
+    jetstream::{
+        self, ErrorCode,
+        context::{GetStreamError, GetStreamErrorKind},
+    },
+};
+use std::{
+    error::Error,
+    future::Future,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::runtime::Runtime;
 
 /// Where the servers are, and what is to be on them.
@@ -209,11 +221,29 @@ impl Nats {
         &self.inner.context
     }
 
-    /// What an error means of something that has to be there.
-    pub(super) fn no_cluster(&self, error: impl std::fmt::Display) -> NatsError {
-        NatsError::NoCluster {
-            name: self.inner.options.name.clone(),
-            what: error.to_string(),
+    /// Looks for something that has to be there, as long as the servers may need to choose a leader.
+    pub(super) async fn look_for<T, E: Error + 'static>(
+        &self,
+        look: impl AsyncFn(&jetstream::Context) -> Result<T, E>,
+    ) -> Result<T, NatsError> {
+        let started = Instant::now();
+        loop {
+            let error = match look(self.context()).await {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            match refusal(&error) {
+                Some(ErrorCode::STREAM_NOT_FOUND) => {
+                    return Err(NatsError::NoCluster {
+                        name: self.inner.options.name.clone(),
+                        what: error.to_string(),
+                    });
+                }
+                Some(_) => return Err(request_error(error)),
+                // No answer, or none yet.
+                None if started.elapsed() > ELECTION => return Err(request_error(error)),
+                None => tokio::time::sleep(PAUSE).await,
+            }
         }
     }
 
@@ -222,6 +252,45 @@ impl Nats {
         &self.inner.options
     }
 }
+
+/// Asks again after what fails, as long as servers may need to choose a leader.
+pub(super) async fn ride_out<T>(
+    ask: impl AsyncFn() -> Result<T, NatsError>,
+) -> Result<T, NatsError> {
+    let started = Instant::now();
+    loop {
+        match ask().await {
+            Err(NatsError::Request(_)) if started.elapsed() < ELECTION => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// The code with which the servers refuse a request. `None` if they have not answered, or can't answer now.
+fn refusal(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<GetStreamError>() {
+            return match found.kind() {
+                GetStreamErrorKind::JetStream(said) if said.code() != UNAVAILABLE => {
+                    Some(said.error_code())
+                }
+                _ => None,
+            };
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// How the servers say that they have no leader.
+const UNAVAILABLE: usize = 503;
+/// Longest time that servers far from each other need to choose a leader.
+const ELECTION: Duration = Duration::from_secs(15);
+/// Pause before they are asked again.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Bytes that are left for the headers of a message.
 const HEADERS_BYTES: usize = 4 << 10;

@@ -1,8 +1,9 @@
 //! Epochs, members and placement, in key-value buckets: each change compares the revision that it replaces.
 
-use super::connection::{Nats, NatsError, request_error};
+use super::connection::{Nats, NatsError, request_error, ride_out};
 use alloy_primitives::Address;
 use async_nats::jetstream::{
+    self,
     kv::{self, CreateErrorKind, Operation, Store, UpdateErrorKind},
     stream::StorageType,
 };
@@ -81,8 +82,9 @@ impl Nats {
         };
         self.wait(async {
             if !options.makes {
-                let found = self.context().get_key_value(&bucket).await;
-                return found.map_err(|error| self.no_cluster(error));
+                let look =
+                    async |context: &jetstream::Context| context.get_key_value(&bucket).await;
+                return self.look_for(look).await;
             }
             // If it is there with another configuration, this fails.
             match self.context().create_key_value(config).await {
@@ -156,7 +158,8 @@ impl Registry {
     ///
     /// If the servers can't be reached.
     pub fn epoch(&self) -> Result<Option<(u64, Address)>, NatsError> {
-        let (value, _) = self.nats.wait(entry(&self.state, EPOCH))?;
+        let read = ride_out(async || entry(&self.state, EPOCH).await);
+        let (value, _) = self.nats.wait(read)?;
         value.map(|value| epoch_of(&value)).transpose()
     }
 
@@ -167,7 +170,8 @@ impl Registry {
     ///
     /// If the servers can't be reached. The epoch may have been won: the next one will be another.
     pub fn win_epoch(&self, builder: Address, known: u64) -> Result<Option<u64>, NatsError> {
-        self.nats.wait(async {
+        // What was won without an answer is the last one of the next attempt.
+        self.nats.wait(ride_out(async || {
             let (value, revision) = entry(&self.state, EPOCH).await?;
             let last = value.map(|value| epoch_of(&value)).transpose()?;
             let last = last.map_or(0, |(number, _)| number).max(known);
@@ -177,7 +181,7 @@ impl Registry {
             let value = format!("{number} {builder}");
             let won = replace(&self.state, EPOCH, value, revision).await?;
             Ok(won.map(|_| number))
-        })
+        }))
     }
 
     /// Enters a member, whose name nobody has while its lease lasts.
@@ -246,22 +250,24 @@ impl Registry {
     ///
     /// If the servers can't be reached.
     pub fn members(&self) -> Result<Vec<Member>, NatsError> {
-        self.nats.wait(async {
-            let mut keys = self.members.keys().await.map_err(request_error)?;
-            let mut members = Vec::new();
-            while let Some(key) = keys.next().await {
-                let name = key.map_err(request_error)?;
-                if members.len() == MEMBERS_MAX {
-                    break;
-                }
-                if let (Some(about), _) = entry(&self.members, &name).await? {
-                    members.push(Member { name, about });
-                }
+        self.nats.wait(ride_out(async || self.listed().await))
+    }
+
+    async fn listed(&self) -> Result<Vec<Member>, NatsError> {
+        let mut keys = self.members.keys().await.map_err(request_error)?;
+        let mut members = Vec::new();
+        while let Some(key) = keys.next().await {
+            let name = key.map_err(request_error)?;
+            if members.len() == MEMBERS_MAX {
+                break;
             }
-            members.sort_by(|a, b| a.name.cmp(&b.name));
-            members.dedup_by(|a, b| a.name == b.name);
-            Ok(members)
-        })
+            if let (Some(about), _) = entry(&self.members, &name).await? {
+                members.push(Member { name, about });
+            }
+        }
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        members.dedup_by(|a, b| a.name == b.name);
+        Ok(members)
     }
 
     /// Who serves a shard. `None` if that was never said.

@@ -7,6 +7,7 @@ use super::{
 };
 use alloy_primitives::{B256, Keccak256, hex};
 use async_nats::jetstream::{
+    self,
     object_store::{self, GetErrorKind, ObjectMetadata, ObjectStore},
     stream::StorageType,
 };
@@ -105,8 +106,9 @@ impl Nats {
         };
         let store = self.wait(async {
             if !options.makes {
-                let found = self.context().get_object_store(&bucket).await;
-                return found.map_err(|error| self.no_cluster(error));
+                let look =
+                    async |context: &jetstream::Context| context.get_object_store(&bucket).await;
+                return self.look_for(look).await;
             }
             match self.context().create_object_store(config).await {
                 Ok(store) => Ok(store),
