@@ -98,6 +98,12 @@ pub enum ChainError {
          writes the updates of blocks, and `cambium import --updates` takes them"
     )]
     NoUpdate(BlockId),
+    /// A block with a state update, in a database that keeps preimages.
+    #[error(
+        "block {0} came with its state update, which does not say what is behind the hashes in the state, and the database \
+         keeps that (`cambium init --preimages`): import the block without its update, so that it is executed"
+    )]
+    NoPreimagesInUpdate(BlockId),
     /// A genesis block differs from that of the database.
     #[error(
         "the database is of the chain with genesis {database}, but this is of the chain with \

@@ -317,6 +317,9 @@ impl Chain {
         let PreparedBlock { id, block, .. } = ready.prepared;
         let wrong = |why: String| ChainError::FalseUpdate { id: *id, why };
         let update = update.as_ref().map_err(|why| wrong(why.clone()))?;
+        if self.keeps_preimages() {
+            return Err(ChainError::NoPreimagesInUpdate(*id));
+        }
         let start = Instant::now();
         let codes = update.codes.iter();
         let codes = codes.map(|code| (keccak256(code), code.clone())).collect();

@@ -446,10 +446,13 @@ fn false_updates_are_refused_and_what_is_left_out_is_said() {
             let mut trailing = marked(&updates[0], 4);
             trailing.body = [&trailing.body[..], &[0x80]].concat().into();
             assert_eq!(take(signed(trailing)).unwrap(), Taken::Judged);
-            // None of them is there, so a choice of one waits for it.
-            let chosen = signer().choose(1, 1, updates[0].id(), before, before);
-            let waits = take(Record::from(chosen).encode()).unwrap();
-            assert_eq!(waits, Taken::Waits(updates[0].id().hash));
+            // None of them is there, so a choice of one comes to nothing, and one of another block waits for it.
+            let choose =
+                |number, head| Record::from(signer().choose(1, number, head, before, before));
+            let refused = take(choose(1, updates[0].id()).encode()).unwrap();
+            assert_eq!(refused, Taken::Judged);
+            let waits = take(choose(2, updates[5].id()).encode()).unwrap();
+            assert_eq!(waits, Taken::Waits(updates[5].id().hash));
             let mut bare = marked(&updates[0], 5);
             bare.body = Bytes::new();
             let error = take(signed(bare)).unwrap_err();

@@ -391,6 +391,16 @@ fn positions_that_the_stream_skips_are_a_hole_and_are_filled_in_any_order() {
     assert!(matches!(filled, Verdict::Apply(_)));
     let filled = fill(&mut world, 3, &bytes_of(&chain[1]));
     assert!(matches!(filled, Verdict::Ignore(Ignored::Known(_))));
+    // Whoever answers may lie, so that the hole stays until nobody has anything better.
+    let waits = fill(&mut world, 5, &lost);
+    let Verdict::Missing(Missing::Records(hole)) = waits else {
+        panic!("{waits:?}");
+    };
+    assert_eq!(
+        (hole.first, hole.last),
+        (StreamPosition(3), StreamPosition(3))
+    );
+    world.follower.give_up(hole);
     assert!(matches!(fill(&mut world, 5, &lost), Verdict::Choose(_)));
     assert_eq!(world.follower.state().holes, []);
     world.known.insert(chain[2].id().hash);

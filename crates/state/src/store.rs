@@ -3,7 +3,7 @@
 
 use crate::{health::Health, values::LongValues};
 use alloy_primitives::KECCAK256_EMPTY;
-use alloy_primitives::{B256, Bytes, keccak256};
+use alloy_primitives::{B256, Bytes, keccak256, map::HashSet};
 use cambium_disk::Disk;
 use cambium_primitives::{Account, AccountUpdate, Changes, EntryValue, StoredValue};
 use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaimer, StateError};
@@ -138,13 +138,14 @@ impl Store {
                 return Err(StateError::WrongCode { expected, got });
             }
         }
+        let given: HashSet<B256> = codes.iter().map(|(hash, _)| *hash).collect();
         for change in changes.accounts() {
             let AccountUpdate::Put(Account { code_hash, .. }) = &change.account else {
                 continue;
             };
             let code_hash = *code_hash;
-            let is_given = || codes.iter().any(|(hash, _)| *hash == code_hash);
-            if code_hash != KECCAK256_EMPTY && !self.codes.contains(&code_hash) && !is_given() {
+            let is_given = given.contains(&code_hash);
+            if code_hash != KECCAK256_EMPTY && !is_given && !self.codes.contains(&code_hash) {
                 let account = change.path;
                 return Err(StateError::UnknownCode { account, code_hash });
             }

@@ -449,6 +449,7 @@ fn chain_exit(error: &ChainError) -> Exit {
         | ChainError::FalseUpdate { .. }
         | ChainError::NoUpdate(_)
         | ChainError::NoPreimage { .. }
+        | ChainError::NoPreimagesInUpdate(_)
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
     }
 }

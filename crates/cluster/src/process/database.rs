@@ -10,19 +10,15 @@
 //! Nothing is believed but signatures of the configured builders, and these only for gas and receipts: without execution a state root
 //! proves the state alone. A note that is lost, or behind, costs reading records again whose blocks are known.
 
-use super::{
-    peers::{Fetched, MissingBlocks, Peer},
-    run::where_it_ends,
-    shard_process::Taken,
-};
+use super::{peers::Peer, run::where_it_ends, shard_process::Taken};
 use crate::{
     replication::{
-        BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Missing, SignedUpdate, Stream,
-        StreamError, StreamItem, StreamPosition, Verdict,
+        BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Missing, Record, SignedUpdate,
+        Stream, StreamError, StreamItem, StreamPosition, Verdict,
     },
     rpc::Wanted,
 };
-use alloy_primitives::{B256, keccak256};
+use alloy_primitives::{B256, keccak256, map::HashSet};
 use cambium_chain::{Chain, ChainError, StateUpdate};
 use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
@@ -44,9 +40,13 @@ const MAGIC: &[u8; 8] = b"cambnote";
 /// A note has at most so many bytes.
 const NOTE_BYTES_MAX: u64 = 1 << 16;
 /// Most blocks that are got by hash for one record.
-const FETCHED_MAX: usize = 4_096;
-/// Positions of a hole of which peers are asked: beyond that, blocks are found missing by their children.
-const HOLE_POSITIONS_MAX: usize = 1_024;
+const FETCHED_MAX: usize = 1 << 20;
+/// Bytes of their records that are kept on the way back: others are asked for again.
+const FETCHED_BYTES: usize = 64 << 20;
+/// Most blocks that are remembered as refused, or as had by nobody.
+const REMEMBERED_MAX: usize = 1 << 16;
+/// Positions of a hole of which peers are asked, the last ones: beyond that, blocks are found missing by their children.
+const HOLE_POSITIONS_MAX: u64 = 1_024;
 /// Records after which the note is written although more of them wait.
 const RECORDS: u64 = 1_024;
 /// How long to wait for a record before looking whether to stop.
@@ -112,6 +112,47 @@ pub struct FollowingDatabase<'c> {
     patience: Duration,
     followed: Followed,
     noted: FollowerState,
+    /// Blocks whose updates are false, and those that descend from them.
+    refused: HashSet<B256>,
+    /// Blocks that nobody had, and those that descend from them.
+    in_vain: HashSet<B256>,
+}
+
+/// What became of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inserted {
+    Added,
+    /// The database had it.
+    Known,
+    /// It does not descend from the final block.
+    Lost,
+    /// Its update is false.
+    Refused,
+    /// It came without its body.
+    Bare,
+}
+
+/// What became of a block that was missing, and of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetched {
+    /// They are there now.
+    All,
+    /// They were there: what names them has another number.
+    Known,
+    /// The block does not descend from the final one.
+    Lost,
+    /// One of them is false, whoever has it.
+    Refused,
+    /// Nobody has all of them now.
+    Nothing,
+}
+
+/// Adds a block to those that are remembered. False if it is among them.
+fn remember(blocks: &mut HashSet<B256>, hash: B256) -> bool {
+    if blocks.len() >= REMEMBERED_MAX {
+        blocks.clear();
+    }
+    blocks.insert(hash)
 }
 
 impl std::fmt::Debug for FollowingDatabase<'_> {
@@ -135,7 +176,7 @@ impl<'c> FollowingDatabase<'c> {
         patience: Duration,
     ) -> Result<Self, FollowError> {
         disk.create_dir("")?;
-        let (state, trouble) = read_note(&*disk, &keys)?;
+        let (state, trouble) = read_note(&*disk, &keys, chain)?;
         Ok(Self {
             chain,
             follower: Follower::new(keys, state.clone()),
@@ -147,6 +188,8 @@ impl<'c> FollowingDatabase<'c> {
                 ..Followed::default()
             },
             noted: state,
+            refused: HashSet::default(),
+            in_vain: HashSet::default(),
         })
     }
 
@@ -221,17 +264,17 @@ impl<'c> FollowingDatabase<'c> {
                 continue;
             };
             let started = Instant::now();
-            while let Taken::Waits(hash) = self.take(&item)? {
+            while let Taken::Waits(hash) = self.take_until(&item, stop)? {
+                if stop.load(Ordering::Relaxed) || is_enough(self, false) {
+                    return Ok(false);
+                }
                 self.followed.trouble = Some(format!(
                     "record {} needs block {hash}, which no shard has any more",
                     item.position
                 ));
-                if is_enough(self, false) || stop.load(Ordering::Relaxed) {
-                    return Ok(false);
-                }
                 if started.elapsed() > self.patience {
-                    self.followed.passed += 1;
-                    self.follower.skip(&item);
+                    remember(&mut self.in_vain, hash);
+                    self.pass(&item);
                     break;
                 }
                 thread::sleep(PAUSE);
@@ -254,12 +297,28 @@ impl<'c> FollowingDatabase<'c> {
     ///
     /// If the database can't go on.
     pub fn take(&mut self, item: &StreamItem) -> Result<Taken, FollowError> {
+        self.take_until(item, &AtomicBool::new(false))
+    }
+
+    /// As [`Self::take`], until `stop` is set: then the record waits.
+    fn take_until(&mut self, item: &StreamItem, stop: &AtomicBool) -> Result<Taken, FollowError> {
         loop {
+            let finalized = self.follower.state().finalized;
             let (verdict, failed) = self.judge(|follower, is_known| follower.step(item, is_known));
             failed?;
             match verdict {
-                Verdict::Apply(update) => self.insert(*update)?,
-                Verdict::Choose(choice) => self.choose(&choice)?,
+                Verdict::Apply(update) => {
+                    let id = update.id();
+                    match self.insert(*update)? {
+                        Inserted::Added | Inserted::Known | Inserted::Lost => {}
+                        Inserted::Bare => return Err(FollowError::NoBody(id)),
+                        // Somebody may have a true one of the same block.
+                        Inserted::Refused => {
+                            self.fetch(id.hash, stop)?;
+                        }
+                    }
+                }
+                Verdict::Choose(choice) => self.choose(&choice, finalized)?,
                 Verdict::Opened(_) => {}
                 Verdict::Ignore(reason) => {
                     if let Ignored::NotOpened { .. } | Ignored::OtherBuilder { .. } = reason {
@@ -268,31 +327,35 @@ impl<'c> FollowingDatabase<'c> {
                 }
                 Verdict::Damaged(damage) => {
                     self.followed.trouble = Some(damage.to_string());
-                    if self.fill(damage.position)? {
+                    if self.fill(damage.position, finalized)? {
                         self.followed.trouble = None;
                     }
                 }
-                Verdict::Missing(Missing::Block(hash)) => match self.fetch(hash) {
-                    Fetched::Blocks(chain) => {
-                        let before = self.followed.blocks;
-                        for (update, _) in chain {
-                            self.insert(update)?;
+                Verdict::Missing(Missing::Block(hash)) => {
+                    let fetched = match self.refused.contains(&hash) {
+                        true => Fetched::Refused,
+                        false => self.fetch(hash, stop)?,
+                    };
+                    match fetched {
+                        Fetched::All => continue,
+                        // False, or of a branch that has lost.
+                        Fetched::Known | Fetched::Lost => {
+                            self.follower.skip(item);
                         }
-                        let got = self.followed.blocks - before;
-                        self.followed.fetched += got;
-                        if got == 0 {
-                            return Ok(Taken::Waits(hash));
+                        Fetched::Refused => {
+                            if let Some(id) = block_of(item) {
+                                remember(&mut self.refused, id.hash);
+                            }
+                            self.follower.skip(item);
                         }
-                        continue;
+                        Fetched::Nothing if self.in_vain.contains(&hash) => self.pass(item),
+                        Fetched::Nothing => return Ok(Taken::Waits(hash)),
                     }
-                    // Of a branch that has lost.
-                    Fetched::Lost => {
-                        self.follower.skip(item);
-                    }
-                    Fetched::Nothing => return Ok(Taken::Waits(hash)),
-                },
+                }
                 Verdict::Missing(Missing::Records(hole)) => {
-                    self.fill_all(hole)?;
+                    if !self.fill_all(hole, stop)? {
+                        return Ok(Taken::Waits(B256::ZERO));
+                    }
                     continue;
                 }
             }
@@ -318,67 +381,105 @@ impl<'c> FollowingDatabase<'c> {
         (verdict, failed.into_inner())
     }
 
+    /// Passes a record for which nobody has a block.
+    fn pass(&mut self, item: &StreamItem) {
+        self.followed.passed += 1;
+        if let Some(id) = block_of(item) {
+            remember(&mut self.in_vain, id.hash);
+        }
+        self.follower.skip(item);
+    }
+
     /// Adds a block, if its update is true.
-    fn insert(&mut self, update: SignedUpdate) -> Result<(), FollowError> {
+    fn insert(&mut self, update: SignedUpdate) -> Result<Inserted, FollowError> {
         let id = update.id();
         let parent = BlockId::new(id.number.saturating_sub(1), update.parent());
-        // A block that does not descend from the final one has lost.
         let finalized = final_height(self.chain);
         if parent.number < finalized || parent.number == finalized && !self.chain.has(parent)? {
-            return Ok(());
+            return Ok(Inserted::Lost);
+        }
+        // A record that names it by another number is false, and nothing comes of it.
+        if self.chain.has(id)? {
+            return Ok(Inserted::Known);
         }
         let update = update.into_update();
-        let rlp = update.block_rlp().ok_or(FollowError::NoBody(id))?;
+        let Some(rlp) = update.block_rlp() else {
+            return Ok(Inserted::Bare);
+        };
         let update = StateUpdate {
             changes: update.changes,
             codes: update.codes,
             storage_roots: update.storage_roots,
         };
-        let prepared = self.chain.prepare_with_update(rlp, update);
-        let inserted = prepared.and_then(|prepared| self.chain.insert_prepared(&prepared));
+        let insert = |rlp, update| {
+            let prepared = self.chain.prepare_with_update(rlp, update)?;
+            self.chain.insert_prepared(&prepared)
+        };
+        let mut inserted = insert(rlp.clone(), update.clone());
+        if let Err(ChainError::State(StateError::TooFar { .. })) = &inserted {
+            // So many blocks are beside the head that their changes exceed the memory for them.
+            self.chain.set_canonical(parent.hash, None, None)?;
+            inserted = insert(rlp, update);
+        }
         match inserted {
             Ok(_) => {
                 self.followed.blocks += 1;
-                Ok(())
+                self.refused.remove(&id.hash);
+                self.in_vain.remove(&id.hash);
+                Ok(Inserted::Added)
             }
+            // Its branch was freed, or its parent is not kept any more.
+            Err(ChainError::State(
+                StateError::NotKept { .. } | StateError::NotOnFinalized { .. },
+            )) => Ok(Inserted::Lost),
             // The builder lies, or is mistaken. What descends from the block is missing a parent.
             Err(
                 error @ (ChainError::Block { .. }
                 | ChainError::NotABlock(_)
                 | ChainError::FalseUpdate { .. }),
             ) => {
-                self.followed.refused += 1;
-                self.followed.trouble = Some(format!("refused: {error}"));
-                Ok(())
+                if remember(&mut self.refused, id.hash) {
+                    self.followed.refused += 1;
+                    self.followed.trouble = Some(format!("refused: {error}"));
+                }
+                Ok(Inserted::Refused)
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Follows a choice of the head, whose blocks are known.
-    fn choose(&mut self, choice: &Choice) -> Result<(), FollowError> {
+    fn choose(&mut self, choice: &Choice, finalized_before: u64) -> Result<(), FollowError> {
         let Choice {
             head,
             safe,
             finalized,
             ..
         } = *choice;
-        let finalized_before = final_height(self.chain);
+        let final_now = final_height(self.chain);
         // What is below the final block, or the first one, is final anyway.
-        let mark = |id: BlockId| (id.number > finalized_before).then_some(id.hash);
-        match self
-            .chain
-            .set_canonical(head.hash, mark(safe), mark(finalized))
-        {
+        let mark = |id: BlockId| (id.number > final_now).then_some(id.hash);
+        // What was safe before does not stay so if the builder says that the final block alone is.
+        let final_one = || {
+            let db = self.chain.db();
+            db.finality().finalized.unwrap_or(db.genesis()).hash
+        };
+        let safe = mark(safe).or_else(|| Some(mark(finalized).unwrap_or_else(final_one)));
+        match self.chain.set_canonical(head.hash, safe, mark(finalized)) {
             Ok(()) => {
                 self.followed.choices += 1;
                 Ok(())
             }
             Err(
                 error @ ChainError::State(
-                    StateError::UnknownBlock { .. } | StateError::NotOnFinalized { .. },
+                    StateError::UnknownBlock { .. }
+                    | StateError::NotOnFinalized { .. }
+                    | StateError::NotAnAncestor { .. }
+                    | StateError::SafeBelowFinalized { .. }
+                    | StateError::NotKept { .. },
                 ),
             ) => {
+                self.follower.take_back_finality(finalized_before);
                 self.followed.trouble = Some(format!("choice {}: {error}", choice.number));
                 Ok(())
             }
@@ -386,26 +487,112 @@ impl<'c> FollowingDatabase<'c> {
         }
     }
 
-    fn fetch(&self, hash: B256) -> Fetched {
-        let missing = MissingBlocks {
-            is_known: &|id| has_had(self.chain, id).unwrap_or(false),
-            oldest: final_height(self.chain),
-            most: FETCHED_MAX,
-        };
-        missing.fetch(&self.peers, &self.follower, hash)
+    /// Gets a block that is missing, and those before it that are: back by their hashes to one that is there, then forward, one after
+    /// another.
+    fn fetch(&mut self, hash: B256, stop: &AtomicBool) -> Result<Fetched, FollowError> {
+        let finalized = final_height(self.chain);
+        let before = self.followed.blocks;
+        let (mut back, mut bytes, mut wanted) = (Vec::new(), 0, hash);
+        loop {
+            if stop.load(Ordering::Relaxed) || back.len() == FETCHED_MAX {
+                return Ok(Fetched::Nothing);
+            }
+            let mut found = (0..self.peers.len()).filter_map(|peer| self.ask(peer, wanted));
+            let Some((update, length)) = found.next() else {
+                return Ok(Fetched::Nothing);
+            };
+            let parent = BlockId::new(update.id().number.saturating_sub(1), update.parent());
+            bytes += length;
+            back.push((wanted, (bytes <= FETCHED_BYTES).then_some(update)));
+            if self.chain.has(parent)? {
+                break;
+            }
+            if parent.number <= finalized {
+                let first = self.chain.db().genesis();
+                if parent.number == first.number {
+                    self.followed.trouble = Some(format!(
+                        "the cluster's chain begins with block {parent}, and the database with {first}: it is of another chain"
+                    ));
+                }
+                return Ok(Fetched::Lost);
+            }
+            wanted = parent.hash;
+        }
+        for (wanted, mut kept) in back.into_iter().rev() {
+            let (mut worst, mut peer) = (Fetched::Nothing, 0);
+            loop {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(Fetched::Nothing);
+                }
+                let update = match kept.take() {
+                    Some(update) => Some(update),
+                    None if peer == self.peers.len() => break,
+                    None => {
+                        peer += 1;
+                        self.ask(peer - 1, wanted).map(|(update, _)| update)
+                    }
+                };
+                let Some(update) = update else {
+                    continue;
+                };
+                let id = update.id();
+                match self.insert(update)? {
+                    Inserted::Added => {
+                        self.followed.fetched += 1;
+                        worst = Fetched::All;
+                        break;
+                    }
+                    Inserted::Known => {
+                        worst = Fetched::All;
+                        break;
+                    }
+                    Inserted::Lost => return Ok(Fetched::Lost),
+                    Inserted::Refused => worst = Fetched::Refused,
+                    Inserted::Bare if peer == self.peers.len() && worst == Fetched::Nothing => {
+                        return Err(FollowError::NoBody(id));
+                    }
+                    Inserted::Bare => {}
+                }
+            }
+            if worst != Fetched::All {
+                return Ok(worst);
+            }
+        }
+        Ok(match self.followed.blocks > before {
+            true => Fetched::All,
+            false => Fetched::Known,
+        })
     }
 
-    /// Fills a hole as far as shards have its records, and goes on without the rest.
-    fn fill_all(&mut self, hole: Hole) -> Result<(), FollowError> {
-        for position in (hole.first.0..=hole.last.0).take(HOLE_POSITIONS_MAX) {
-            self.fill(StreamPosition(position))?;
+    /// A block that a peer has, and the length of its record.
+    fn ask(&self, peer: usize, hash: B256) -> Option<(SignedUpdate, usize)> {
+        let record = self.peers[peer]
+            .record(Wanted::Block(hash))
+            .ok()
+            .flatten()?;
+        let update = self.follower.verify_block(hash, &record).ok().flatten()?;
+        Some((update, record.len()))
+    }
+
+    /// Fills a hole as far as shards have its records, and goes on without the rest. False if `stop` was set.
+    fn fill_all(&mut self, hole: Hole, stop: &AtomicBool) -> Result<bool, FollowError> {
+        let first = hole
+            .first
+            .0
+            .max(hole.last.0.saturating_sub(HOLE_POSITIONS_MAX - 1));
+        for position in first..=hole.last.0 {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let finalized = self.follower.state().finalized;
+            self.fill(StreamPosition(position), finalized)?;
         }
         self.follower.give_up(hole);
-        Ok(())
+        Ok(true)
     }
 
     /// Asks the peers for a record of a hole. False if none has one that is of use.
-    fn fill(&mut self, position: StreamPosition) -> Result<bool, FollowError> {
+    fn fill(&mut self, position: StreamPosition, finalized: u64) -> Result<bool, FollowError> {
         for peer in 0..self.peers.len() {
             let Ok(Some(record)) = self.peers[peer].record(Wanted::Position(position.0)) else {
                 continue;
@@ -415,13 +602,14 @@ impl<'c> FollowingDatabase<'c> {
             failed?;
             match verdict {
                 Verdict::Apply(update) => {
-                    let before = self.followed.blocks;
-                    self.insert(*update)?;
-                    self.followed.fetched += self.followed.blocks - before;
+                    if self.insert(*update)? == Inserted::Added {
+                        self.followed.fetched += 1;
+                    }
                 }
-                Verdict::Choose(choice) => self.choose(&choice)?,
-                Verdict::Opened(_) | Verdict::Ignore(_) => {}
-                Verdict::Damaged(_) | Verdict::Missing(_) => continue,
+                Verdict::Choose(choice) => self.choose(&choice, finalized)?,
+                Verdict::Opened(_) => {}
+                // Another one may have the record that was there.
+                Verdict::Ignore(_) | Verdict::Damaged(_) | Verdict::Missing(_) => continue,
             }
             return Ok(true);
         }
@@ -436,6 +624,9 @@ impl<'c> FollowingDatabase<'c> {
         }
         let mut bytes = MAGIC.to_vec();
         bytes.extend(digest_of(self.follower.keys()));
+        let head = self.chain.db().head();
+        bytes.extend(head.number.to_be_bytes());
+        bytes.extend(head.hash);
         bytes.extend(state.encode());
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
         let disk = &*self.disk;
@@ -475,33 +666,51 @@ fn digest_of(keys: &BuilderKeys) -> B256 {
     keccak256(bytes)
 }
 
+/// The block of an update's record.
+fn block_of(item: &StreamItem) -> Option<BlockId> {
+    match Record::decode(item.record.as_ref()?) {
+        Ok(Record::Update(update)) => Some(update.id()),
+        _ => None,
+    }
+}
+
 /// The note in a folder, or that of a follower that has read nothing, with what is wrong.
 fn read_note(
     disk: &dyn Disk,
     keys: &BuilderKeys,
-) -> Result<(FollowerState, Option<String>), DiskError> {
+    chain: &Chain,
+) -> Result<(FollowerState, Option<String>), FollowError> {
+    let nothing = FollowerState::default();
     if !disk.exists(NOTE)? {
-        return Ok((FollowerState::default(), None));
+        return Ok((nothing, None));
     }
-    let file = disk.open(NOTE)?;
-    let length = file.len()?.min(NOTE_BYTES_MAX);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-    file.read_at(&mut bytes, 0)?;
+    let read = || {
+        let file = disk.open(NOTE)?;
+        let length = file.len()?.min(NOTE_BYTES_MAX);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        file.read_at(&mut bytes, 0)?;
+        Ok::<_, DiskError>(bytes)
+    };
+    let bytes = match read() {
+        Err(error) if error.is_unreadable() => Vec::new(),
+        bytes => bytes?,
+    };
     let decode = || {
         let (rest, sum) = bytes.split_last_chunk::<8>()?;
         let is_whole = xxh3_64(rest).to_le_bytes() == *sum;
-        let (digest, state) = rest.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
+        let (digest, rest) = rest.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
+        let (number, rest) = rest.split_first_chunk::<8>()?;
+        let (hash, state) = rest.split_first_chunk::<32>()?;
+        let head = BlockId::new(u64::from_be_bytes(*number), B256::from(hash));
         let state = FollowerState::decode(state).ok()?;
-        is_whole.then_some((B256::from(digest), state))
+        is_whole.then_some((B256::from(digest), head, state))
     };
-    Ok(match decode() {
-        // What was not believed may be so now.
-        Some((digest, _)) if digest != digest_of(keys) => (FollowerState::default(), None),
-        Some((_, state)) => (state, None),
-        None => {
-            let shown = disk.display_path(NOTE);
-            let trouble = format!("{shown} is damaged: the stream is read from its beginning");
-            (FollowerState::default(), Some(trouble))
-        }
-    })
+    let Some((digest, head, state)) = decode() else {
+        let shown = disk.display_path(NOTE);
+        let trouble = format!("{shown} is damaged: the stream is read from its beginning");
+        return Ok((nothing, Some(trouble)));
+    };
+    // What was not believed may be so now, and what the database had may be gone.
+    let is_of_this = digest == digest_of(keys) && has_had(chain, head)?;
+    Ok((if is_of_this { state } else { nothing }, None))
 }

@@ -119,6 +119,9 @@ impl MissingBlocks<'_> {
             if (self.is_known)(BlockId::new(number - 1, wanted)) {
                 break;
             }
+            if number - 1 <= self.oldest {
+                return Fetched::Lost;
+            }
         }
         chain.reverse();
         Fetched::Blocks(chain)

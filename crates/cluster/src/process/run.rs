@@ -14,6 +14,8 @@ use std::{
 const SYNC_BYTES: usize = 8 << 20;
 /// How long to wait for a record before looking whether to stop.
 const WAIT: Duration = Duration::from_millis(200);
+/// How long to wait for a record that is there.
+const ANSWER: Duration = Duration::from_secs(5);
 /// Records after which it is looked whether a snapshot is due.
 const RECORDS_BETWEEN: u64 = 64;
 /// Pause before what has failed is tried again.
@@ -147,8 +149,15 @@ pub(super) fn where_it_ends(
     let record = match position < bounds.first || position > bounds.last {
         true => None,
         false => {
-            let item = stream.reader(position)?.next(WAIT)?;
-            item.and_then(|item| item.record)
+            let item = stream.reader(position)?.next(ANSWER)?;
+            let item = item.ok_or_else(|| StreamError {
+                what: format!("no answer about record {position}"),
+            })?;
+            match (item.record, follower.state().tail.is_zero()) {
+                // What can't be read was not read before either.
+                (None, true) => return Ok(None),
+                (record, _) => record,
+            }
         }
     };
     let is_before = position.next() == bounds.first && position <= bounds.last;

@@ -24,8 +24,8 @@ use std::{io::Read, sync::Arc, time::Duration};
 
 /// Name of the file that is locked while a process has the folder.
 const LOCK: &str = "lock";
-/// Positions of a hole of which peers are asked: beyond that, blocks are found missing by their children.
-const HOLE_POSITIONS_MAX: usize = 1_024;
+/// Positions of a hole of which peers are asked, the last ones: beyond that, blocks are found missing by their children.
+const HOLE_POSITIONS_MAX: u64 = 1_024;
 
 /// What a process is for, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -479,7 +479,11 @@ impl ShardProcess {
         following: &mut Following,
         hole: Hole,
     ) -> Result<(), ProcessError> {
-        for position in (hole.first.0..=hole.last.0).take(HOLE_POSITIONS_MAX) {
+        let first = hole
+            .first
+            .0
+            .max(hole.last.0.saturating_sub(HOLE_POSITIONS_MAX - 1));
+        for position in first..=hole.last.0 {
             for peer in &self.peers {
                 if self.fill(shard, following, &**peer, StreamPosition(position))? {
                     break;
@@ -518,8 +522,8 @@ impl ShardProcess {
                 self.follow(shard, following, &choice);
                 true
             }
-            Verdict::Opened(_) | Verdict::Ignore(_) => true,
-            Verdict::Damaged(_) | Verdict::Missing(_) => false,
+            Verdict::Opened(_) => true,
+            Verdict::Ignore(_) | Verdict::Damaged(_) | Verdict::Missing(_) => false,
         })
     }
 

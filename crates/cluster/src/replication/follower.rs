@@ -460,11 +460,17 @@ impl Follower {
                 return Verdict::Damaged(Damage { position, error });
             }
         };
-        if !matches!(verdict, Verdict::Missing(_)) {
+        // Whoever answers may lie: a record that is of no use may not be the one that was there.
+        if !matches!(verdict, Verdict::Missing(_) | Verdict::Ignore(_)) {
             self.counts.filled += 1;
             self.close(position, position);
         }
         verdict
+    }
+
+    /// Takes back what the last choice has made final, since whoever follows it refuses it.
+    pub fn take_back_finality(&mut self, before: u64) {
+        self.state.finalized = before;
     }
 
     /// Goes on without the records of a hole. Blocks among them are found missing by their children.
@@ -507,6 +513,10 @@ impl Follower {
             Record::Epoch(epoch) => return self.judge_epoch(epoch),
             record => record,
         };
+        // What has opened the first epoch is gone from the stream: whoever publishes in it has won it.
+        if self.state.epoch == 0 && self.state.holes.is_empty() {
+            (self.state.epoch, self.state.builder) = (record.epoch(), signer);
+        }
         let (epoch, open) = (record.epoch(), self.state.epoch);
         if epoch < open {
             return self.ignore(Ignored::Fenced { epoch, open });

@@ -88,7 +88,11 @@ pub(crate) fn follow(
         let followed = database.run(&stream, &ends, &mut |database, is_idle| {
             meter.look(database);
             let position = database.state().position;
-            let has_all = || stream.bounds().is_ok_and(|bounds| position >= bounds.last);
+            // An empty stream has nothing that is missing.
+            let has_all = || {
+                let bounds = stream.bounds();
+                bounds.is_ok_and(|bounds| position >= bounds.last || bounds.first > bounds.last)
+            };
             once && is_idle && has_all()
         });
         ends.store(true, Ordering::Relaxed);

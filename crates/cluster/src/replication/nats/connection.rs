@@ -173,6 +173,8 @@ impl Nats {
                 .connection_timeout(options.timeout)
                 .request_timeout(Some(options.timeout))
                 .max_reconnects(None)
+                // A server that can't be reached any more does not say so.
+                .ping_interval(PING)
                 .reconnect_delay_callback(|attempt| {
                     Duration::from_millis((20 << attempt.min(6)) as u64)
                 });
@@ -289,6 +291,8 @@ fn refusal(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
 const UNAVAILABLE: usize = 503;
 /// Longest time that servers far from each other need to choose a leader.
 const ELECTION: Duration = Duration::from_secs(15);
+/// Time between two looks whether the server still answers: after three, another one is taken.
+const PING: Duration = Duration::from_secs(3);
 /// Pause before they are asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 

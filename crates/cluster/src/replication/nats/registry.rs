@@ -120,7 +120,8 @@ fn malformed(key: &str, value: &[u8]) -> NatsError {
 
 /// Value and revision of an entry, unless it was deleted or has expired. The revision is there in any case.
 pub(super) async fn entry(store: &Store, key: &str) -> Result<(Option<String>, u64), NatsError> {
-    let Some(entry) = store.entry(key).await.map_err(request_error)? else {
+    let read = ride_out(async || store.entry(key).await.map_err(request_error));
+    let Some(entry) = read.await? else {
         return Ok((None, 0));
     };
     if entry.operation != Operation::Put {
@@ -158,8 +159,7 @@ impl Registry {
     ///
     /// If the servers can't be reached.
     pub fn epoch(&self) -> Result<Option<(u64, Address)>, NatsError> {
-        let read = ride_out(async || entry(&self.state, EPOCH).await);
-        let (value, _) = self.nats.wait(read)?;
+        let (value, _) = self.nats.wait(entry(&self.state, EPOCH))?;
         value.map(|value| epoch_of(&value)).transpose()
     }
 
