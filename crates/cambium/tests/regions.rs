@@ -385,7 +385,7 @@ fn regions_that_are_cut_off_catch_up() {
         .as_object()
         .unwrap()
         .keys()
-        .last()
+        .next_back()
         .unwrap()
         .clone();
     world.import(18);

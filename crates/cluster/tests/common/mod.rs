@@ -1,6 +1,7 @@
 //! A chain of states, as maps and as whole tries, and shards of it.
 #![allow(unreachable_pub, reason = "each test takes what it needs of it")]
 
+pub mod databases;
 pub mod nats;
 pub mod stream;
 
