@@ -33,13 +33,13 @@ mod proof;
 mod range;
 mod dump;
 mod inspect;
-mod import;
 mod db;
 mod workload;
-mod kv;
-mod demo;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod import;
+mod kv;
+mod demo;
 
 use args::{Args, Command, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand};
 use clap::{

@@ -6,7 +6,6 @@ pub(crate) mod about;
 pub(crate) mod blocks;
 pub(crate) mod chain;
 pub(crate) mod history;
-pub(crate) mod import;
 pub(crate) mod index;
 pub(crate) mod kv;
 pub(crate) mod dump;
@@ -14,6 +13,7 @@ pub(crate) mod maintenance;
 pub(crate) mod proof;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+pub(crate) mod import;
 pub(crate) mod workload;
 mod command;
 

@@ -21,7 +21,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    slice, thread,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -163,10 +163,7 @@ fn chain_of(datadir: &Path, out: &Output) -> Result<Chain, Failure> {
 
 /// A generated chain, imported into a database of its own.
 fn generated(folder: &Path, out: &Output) -> Result<PathBuf, Failure> {
-    use super::super::{
-        import,
-        workload::{How, generate},
-    };
+    use super::super::workload::{How, generate};
     let db = folder.join("db");
     if db.exists() {
         return Ok(db);
@@ -190,14 +187,7 @@ fn generated(folder: &Path, out: &Output) -> Result<PathBuf, Failure> {
     let made = generate(&workload, folder, how, out)?;
     let disk = std::sync::Arc::new(cambium::StdDisk::new(&db));
     let chain = Chain::init(disk, &made.genesis, Options::default(), &mut |_| {})?;
-    let chain_file = slice::from_ref(&made.chain);
-    import::import_files(
-        &chain,
-        chain_file,
-        import::Beside::Nothing,
-        &Stop::default(),
-        out,
-    )?;
+    chain.import(cambium::BlockSource::open(&made.chain)?, &mut |_| {})?;
     chain.close()?;
     Ok(db)
 }
