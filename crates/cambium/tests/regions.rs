@@ -41,10 +41,7 @@ impl Wan {
             return skip("there is no wan.py; CAMBIUM_WAN names one");
         }
         let namespaces = Command::new("ip").args(["netns", "list"]).output();
-        let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
-            use std::os::unix::fs::MetadataExt;
-            own.uid() == 0
-        });
+        let is_root = rustix::process::geteuid().is_root();
         if !is_root || !namespaces.is_ok_and(|listed| listed.status.success()) {
             return skip("it needs root, and `ip` of iproute2");
         }

@@ -4,7 +4,6 @@ mod common;
 
 mod builders;
 mod databases;
-mod hostile_databases;
 mod hostile_process;
 mod hostile_shards;
 mod lies;

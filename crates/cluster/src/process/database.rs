@@ -10,15 +10,20 @@
 //! Nothing is believed but signatures of the configured builders, and these only for gas and receipts: without execution a state root
 //! proves the state alone. A note that is lost, or behind, costs reading records again whose blocks are known.
 
-use super::{peers::Peer, run::where_it_ends, shard_process::Taken};
+use super::{
+    note::{self, Noted},
+    peers::{Answer, Peer},
+    run::where_it_ends,
+    shard_process::Taken,
+};
 use crate::{
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Missing, Record, SignedUpdate,
-        Stream, StreamError, StreamItem, StreamPosition, Verdict,
+        Stream, StreamBounds, StreamError, StreamItem, StreamPosition, Verdict,
     },
     rpc::Wanted,
 };
-use alloy_primitives::{B256, keccak256, map::HashSet};
+use alloy_primitives::{B256, map::HashSet};
 use cambium_chain::{Chain, ChainError, StateUpdate};
 use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
@@ -31,22 +36,13 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use xxhash_rust::xxh3::xxh3_64;
 
-/// The file of the note, and what it begins with.
-const NOTE: &str = "follower";
-const UNFINISHED: &str = "follower.tmp";
-const MAGIC: &[u8; 8] = b"cambnote";
-/// A note has at most so many bytes.
-const NOTE_BYTES_MAX: u64 = 1 << 16;
 /// Most blocks that are got by hash for one record.
 const FETCHED_MAX: usize = 1 << 20;
-/// Bytes of their records that are kept on the way back: others are asked for again.
+/// Bytes that are kept of them on the way back: others are asked for again.
 const FETCHED_BYTES: usize = 64 << 20;
 /// Most blocks that are remembered as refused, or as had by nobody.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// Positions of a hole of which peers are asked, the last ones: beyond that, blocks are found missing by their children.
-const HOLE_POSITIONS_MAX: u64 = 1_024;
 /// Records after which the note is written although more of them wait.
 const RECORDS: u64 = 1_024;
 /// How long to wait for a record before looking whether to stop.
@@ -176,7 +172,26 @@ impl<'c> FollowingDatabase<'c> {
         patience: Duration,
     ) -> Result<Self, FollowError> {
         disk.create_dir("")?;
-        let (state, trouble) = read_note(&*disk, &keys, chain)?;
+        let (state, trouble) = match note::read(&*disk)? {
+            Noted::Nothing => (FollowerState::default(), None),
+            Noted::Damaged(trouble) => (FollowerState::default(), Some(trouble)),
+            // What was not believed may be so now, and what the database had may be gone.
+            Noted::Place {
+                believed,
+                head,
+                state,
+            } => {
+                let is_of_this = believed == note::digest_of(&keys) && has_had(chain, head)?;
+                (
+                    if is_of_this {
+                        state
+                    } else {
+                        FollowerState::default()
+                    },
+                    None,
+                )
+            }
+        };
         Ok(Self {
             chain,
             follower: Follower::new(keys, state.clone()),
@@ -206,6 +221,15 @@ impl<'c> FollowingDatabase<'c> {
     /// Where it is in the stream.
     pub const fn state(&self) -> &FollowerState {
         self.follower.state()
+    }
+
+    /// Whether it has judged all that a stream has. False if that can't be reached.
+    pub fn is_at_the_end(&self, stream: &dyn Stream) -> bool {
+        let position = self.state().position;
+        // An empty stream has nothing that is missing.
+        let is_behind =
+            |bounds: StreamBounds| position >= bounds.last || bounds.first > bounds.last;
+        stream.bounds().is_ok_and(is_behind)
     }
 
     /// Follows a stream until `stop` is set, or until `is_enough` says so, which is asked after each record and whenever none is
@@ -348,7 +372,11 @@ impl<'c> FollowingDatabase<'c> {
                             }
                             self.follower.skip(item);
                         }
-                        Fetched::Nothing if self.in_vain.contains(&hash) => self.pass(item),
+                        Fetched::Nothing
+                            if self.in_vain.contains(&hash) && !stop.load(Ordering::Relaxed) =>
+                        {
+                            self.pass(item);
+                        }
                         Fetched::Nothing => return Ok(Taken::Waits(hash)),
                     }
                 }
@@ -394,7 +422,7 @@ impl<'c> FollowingDatabase<'c> {
     fn insert(&mut self, update: SignedUpdate) -> Result<Inserted, FollowError> {
         let id = update.id();
         let parent = BlockId::new(id.number.saturating_sub(1), update.parent());
-        let finalized = final_height(self.chain);
+        let finalized = final_block(self.chain).number;
         if parent.number < finalized || parent.number == finalized && !self.chain.has(parent)? {
             return Ok(Inserted::Lost);
         }
@@ -411,16 +439,17 @@ impl<'c> FollowingDatabase<'c> {
             codes: update.codes,
             storage_roots: update.storage_roots,
         };
-        let insert = |rlp, update| {
-            let prepared = self.chain.prepare_with_update(rlp, update)?;
-            self.chain.insert_prepared(&prepared)
-        };
-        let mut inserted = insert(rlp.clone(), update.clone());
-        if let Err(ChainError::State(StateError::TooFar { .. })) = &inserted {
-            // So many blocks are beside the head that their changes exceed the memory for them.
-            self.chain.set_canonical(parent.hash, None, None)?;
-            inserted = insert(rlp, update);
-        }
+        let prepared = self.chain.prepare_with_update(rlp, update);
+        let inserted = prepared.and_then(|prepared| {
+            match self.chain.insert_prepared(&prepared) {
+                // So many blocks are beside the head that their changes exceed the memory for them.
+                Err(ChainError::State(StateError::TooFar { .. })) => {
+                    self.chain.set_canonical(parent.hash, None, None)?;
+                    self.chain.insert_prepared(&prepared)
+                }
+                inserted => inserted,
+            }
+        });
         match inserted {
             Ok(_) => {
                 self.followed.blocks += 1;
@@ -456,16 +485,15 @@ impl<'c> FollowingDatabase<'c> {
             finalized,
             ..
         } = *choice;
-        let final_now = final_height(self.chain);
         // What is below the final block, or the first one, is final anyway.
-        let mark = |id: BlockId| (id.number > final_now).then_some(id.hash);
+        let final_now = final_block(self.chain);
+        let mark = |id: BlockId| (id.number > final_now.number).then_some(id.hash);
         // What was safe before does not stay so if the builder says that the final block alone is.
-        let final_one = || {
-            let db = self.chain.db();
-            db.finality().finalized.unwrap_or(db.genesis()).hash
-        };
-        let safe = mark(safe).or_else(|| Some(mark(finalized).unwrap_or_else(final_one)));
-        match self.chain.set_canonical(head.hash, safe, mark(finalized)) {
+        let safe = mark(safe).or(mark(finalized)).unwrap_or(final_now.hash);
+        let chosen = self
+            .chain
+            .set_canonical(head.hash, Some(safe), mark(finalized));
+        match chosen {
             Ok(()) => {
                 self.followed.choices += 1;
                 Ok(())
@@ -490,20 +518,20 @@ impl<'c> FollowingDatabase<'c> {
     /// Gets a block that is missing, and those before it that are: back by their hashes to one that is there, then forward, one after
     /// another.
     fn fetch(&mut self, hash: B256, stop: &AtomicBool) -> Result<Fetched, FollowError> {
-        let finalized = final_height(self.chain);
+        let finalized = final_block(self.chain).number;
         let before = self.followed.blocks;
         let (mut back, mut bytes, mut wanted) = (Vec::new(), 0, hash);
         loop {
             if stop.load(Ordering::Relaxed) || back.len() == FETCHED_MAX {
                 return Ok(Fetched::Nothing);
             }
-            let mut found = (0..self.peers.len()).filter_map(|peer| self.ask(peer, wanted));
-            let Some((update, length)) = found.next() else {
+            let Some(Answer { update, record, .. }) = self.answer(0, wanted) else {
                 return Ok(Fetched::Nothing);
             };
             let parent = BlockId::new(update.id().number.saturating_sub(1), update.parent());
-            bytes += length;
-            back.push((wanted, (bytes <= FETCHED_BYTES).then_some(update)));
+            // It is kept as it was signed as well.
+            bytes += 2 * record.len();
+            back.push((wanted, (bytes <= FETCHED_BYTES).then(|| Box::new(update))));
             if self.chain.has(parent)? {
                 break;
             }
@@ -518,44 +546,10 @@ impl<'c> FollowingDatabase<'c> {
             }
             wanted = parent.hash;
         }
-        for (wanted, mut kept) in back.into_iter().rev() {
-            let (mut worst, mut peer) = (Fetched::Nothing, 0);
-            loop {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(Fetched::Nothing);
-                }
-                let update = match kept.take() {
-                    Some(update) => Some(update),
-                    None if peer == self.peers.len() => break,
-                    None => {
-                        peer += 1;
-                        self.ask(peer - 1, wanted).map(|(update, _)| update)
-                    }
-                };
-                let Some(update) = update else {
-                    continue;
-                };
-                let id = update.id();
-                match self.insert(update)? {
-                    Inserted::Added => {
-                        self.followed.fetched += 1;
-                        worst = Fetched::All;
-                        break;
-                    }
-                    Inserted::Known => {
-                        worst = Fetched::All;
-                        break;
-                    }
-                    Inserted::Lost => return Ok(Fetched::Lost),
-                    Inserted::Refused => worst = Fetched::Refused,
-                    Inserted::Bare if peer == self.peers.len() && worst == Fetched::Nothing => {
-                        return Err(FollowError::NoBody(id));
-                    }
-                    Inserted::Bare => {}
-                }
-            }
-            if worst != Fetched::All {
-                return Ok(worst);
+        for (wanted, kept) in back.into_iter().rev() {
+            match self.obtain(wanted, kept, stop)? {
+                Fetched::All | Fetched::Known => {}
+                other => return Ok(other),
             }
         }
         Ok(match self.followed.blocks > before {
@@ -564,28 +558,56 @@ impl<'c> FollowingDatabase<'c> {
         })
     }
 
-    /// A block that a peer has, and the length of its record.
-    fn ask(&self, peer: usize, hash: B256) -> Option<(SignedUpdate, usize)> {
-        let record = self.peers[peer]
-            .record(Wanted::Block(hash))
-            .ok()
-            .flatten()?;
-        let update = self.follower.verify_block(hash, &record).ok().flatten()?;
-        Some((update, record.len()))
+    /// Adds a block whose parent is there, from the first peer that has a true one. `kept` is one that a peer has returned before.
+    fn obtain(
+        &mut self,
+        hash: B256,
+        kept: Option<Box<SignedUpdate>>,
+        stop: &AtomicBool,
+    ) -> Result<Fetched, FollowError> {
+        let (mut next, mut peer) = (kept, 0);
+        let (mut outcome, mut bare) = (Fetched::Nothing, None);
+        while !stop.load(Ordering::Relaxed) {
+            let update = match next.take() {
+                Some(update) => *update,
+                None => match self.answer(peer, hash) {
+                    Some(answer) => {
+                        peer = answer.peer + 1;
+                        answer.update
+                    }
+                    None => break,
+                },
+            };
+            let id = update.id();
+            match self.insert(update)? {
+                Inserted::Added => {
+                    self.followed.fetched += 1;
+                    return Ok(Fetched::All);
+                }
+                Inserted::Known => return Ok(Fetched::Known),
+                Inserted::Lost => return Ok(Fetched::Lost),
+                Inserted::Refused => outcome = Fetched::Refused,
+                Inserted::Bare => bare = Some(id),
+            }
+        }
+        match (outcome, bare) {
+            (Fetched::Nothing, Some(id)) => Err(FollowError::NoBody(id)),
+            _ => Ok(outcome),
+        }
+    }
+
+    fn answer(&self, from: usize, hash: B256) -> Option<Answer> {
+        Answer::first(&self.peers, from, &self.follower, hash)
     }
 
     /// Fills a hole as far as shards have its records, and goes on without the rest. False if `stop` was set.
     fn fill_all(&mut self, hole: Hole, stop: &AtomicBool) -> Result<bool, FollowError> {
-        let first = hole
-            .first
-            .0
-            .max(hole.last.0.saturating_sub(HOLE_POSITIONS_MAX - 1));
-        for position in first..=hole.last.0 {
+        for position in hole.last_positions() {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
             let finalized = self.follower.state().finalized;
-            self.fill(StreamPosition(position), finalized)?;
+            self.fill(position, finalized)?;
         }
         self.follower.give_up(hole);
         Ok(true)
@@ -622,23 +644,8 @@ impl<'c> FollowingDatabase<'c> {
         if *state == self.noted {
             return Ok(());
         }
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(digest_of(self.follower.keys()));
-        let head = self.chain.db().head();
-        bytes.extend(head.number.to_be_bytes());
-        bytes.extend(head.hash);
-        bytes.extend(state.encode());
-        bytes.extend(xxh3_64(&bytes).to_le_bytes());
-        let disk = &*self.disk;
-        if disk.exists(UNFINISHED)? {
-            disk.remove(UNFINISHED)?;
-        }
-        let file = disk.create(UNFINISHED)?;
-        file.write_at(&bytes, 0)?;
-        file.sync()?;
-        drop(file);
-        disk.rename(UNFINISHED, NOTE)?;
-        disk.sync_dir("")?;
+        let keys = self.follower.keys();
+        note::write(&*self.disk, keys, self.chain.db().head(), state)?;
         self.noted = state.clone();
         Ok(())
     }
@@ -646,24 +653,13 @@ impl<'c> FollowingDatabase<'c> {
 
 /// Whether the database has a block, or has had it: all are taken for such that are not above the final one.
 fn has_had(chain: &Chain, id: BlockId) -> Result<bool, FollowError> {
-    Ok(id.number <= final_height(chain) || chain.has(id)?)
+    Ok(id.number <= final_block(chain).number || chain.has(id)?)
 }
 
-/// Height of the final block, or of the first one.
-fn final_height(chain: &Chain) -> u64 {
+/// The final block, or the first one.
+fn final_block(chain: &Chain) -> BlockId {
     let db = chain.db();
-    db.finality().finalized.unwrap_or(db.genesis()).number
-}
-
-/// Keccak-256 of whose records of which chain are believed, in whatever order they are given.
-fn digest_of(keys: &BuilderKeys) -> B256 {
-    let mut builders = keys.keys.clone();
-    builders.sort_unstable();
-    let mut bytes = keys.chain_id.to_be_bytes().to_vec();
-    for builder in builders {
-        bytes.extend(builder);
-    }
-    keccak256(bytes)
+    db.finality().finalized.unwrap_or(db.genesis())
 }
 
 /// The block of an update's record.
@@ -672,45 +668,4 @@ fn block_of(item: &StreamItem) -> Option<BlockId> {
         Ok(Record::Update(update)) => Some(update.id()),
         _ => None,
     }
-}
-
-/// The note in a folder, or that of a follower that has read nothing, with what is wrong.
-fn read_note(
-    disk: &dyn Disk,
-    keys: &BuilderKeys,
-    chain: &Chain,
-) -> Result<(FollowerState, Option<String>), FollowError> {
-    let nothing = FollowerState::default();
-    if !disk.exists(NOTE)? {
-        return Ok((nothing, None));
-    }
-    let read = || {
-        let file = disk.open(NOTE)?;
-        let length = file.len()?.min(NOTE_BYTES_MAX);
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-        file.read_at(&mut bytes, 0)?;
-        Ok::<_, DiskError>(bytes)
-    };
-    let bytes = match read() {
-        Err(error) if error.is_unreadable() => Vec::new(),
-        bytes => bytes?,
-    };
-    let decode = || {
-        let (rest, sum) = bytes.split_last_chunk::<8>()?;
-        let is_whole = xxh3_64(rest).to_le_bytes() == *sum;
-        let (digest, rest) = rest.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
-        let (number, rest) = rest.split_first_chunk::<8>()?;
-        let (hash, state) = rest.split_first_chunk::<32>()?;
-        let head = BlockId::new(u64::from_be_bytes(*number), B256::from(hash));
-        let state = FollowerState::decode(state).ok()?;
-        is_whole.then_some((B256::from(digest), head, state))
-    };
-    let Some((digest, head, state)) = decode() else {
-        let shown = disk.display_path(NOTE);
-        let trouble = format!("{shown} is damaged: the stream is read from its beginning");
-        return Ok((nothing, Some(trouble)));
-    };
-    // What was not believed may be so now, and what the database had may be gone.
-    let is_of_this = digest == digest_of(keys) && has_had(chain, head)?;
-    Ok((if is_of_this { state } else { nothing }, None))
 }

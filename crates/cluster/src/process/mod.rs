@@ -15,6 +15,7 @@
 //! | `progress` | what was applied where in the stream |
 //! | `shard_process` | the process itself: its folder, what it does about each record |
 //! | `run` | how it follows a stream |
+//! | `note` | where a database is in the stream |
 //! | `database` | a database that follows a stream |
 //! | `builder_process` | the process of a builder: submissions in, signed blocks out |
 
@@ -23,6 +24,7 @@ mod files;
 mod progress;
 mod shard_process;
 mod run;
+mod note;
 mod database;
 mod builder_process;
 

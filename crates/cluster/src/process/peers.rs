@@ -10,7 +10,6 @@ use crate::{
     snapshot::SnapshotError,
 };
 use alloy_primitives::B256;
-use cambium_primitives::BlockId;
 use tokio::runtime::Handle;
 
 /// A replica or a builder.
@@ -69,61 +68,31 @@ impl Peer for RemotePeer {
     }
 }
 
-/// What peers have of a block and those before it.
-pub(super) enum Fetched {
-    /// All that is missing, parents first, each with its record.
-    Blocks(Vec<(SignedUpdate, Vec<u8>)>),
-    /// The block does not descend from the oldest one.
-    Lost,
-    /// Nobody has all of them.
-    Nothing,
+/// A block that a peer has, verified to be the one with its hash, and signed.
+pub(super) struct Answer {
+    /// Its place among the peers.
+    pub(super) peer: usize,
+    pub(super) update: SignedUpdate,
+    pub(super) record: Vec<u8>,
 }
 
-/// Which blocks are missing.
-pub(super) struct MissingBlocks<'a> {
-    pub(super) is_known: &'a dyn Fn(BlockId) -> bool,
-    /// Height of the oldest block on which others can be built.
-    pub(super) oldest: u64,
-    /// Most blocks to get.
-    pub(super) most: usize,
-}
-
-impl MissingBlocks<'_> {
-    /// Gets a block that is missing, and those before it that are, by hash. They are verified to be what they are asked for, and
-    /// signed.
-    pub(super) fn fetch(
-        &self,
+impl Answer {
+    /// What the first of the peers from `from` on has that has the block.
+    pub(super) fn first(
         peers: &[Box<dyn Peer>],
+        from: usize,
         follower: &Follower,
         hash: B256,
-    ) -> Fetched {
-        let (mut chain, mut wanted) = (Vec::new(), hash);
-        loop {
-            let mut found = peers.iter().filter_map(|peer| {
-                let bytes = peer.record(Wanted::Block(wanted)).ok().flatten()?;
-                let update = follower.verify_block(wanted, &bytes).ok().flatten()?;
-                Some((update, bytes))
-            });
-            let Some((update, bytes)) = found.next() else {
-                return Fetched::Nothing;
-            };
-            let number = update.id().number;
-            if number <= self.oldest {
-                return Fetched::Lost;
-            }
-            if chain.len() == self.most {
-                return Fetched::Nothing;
-            }
-            wanted = update.parent();
-            chain.push((update, bytes));
-            if (self.is_known)(BlockId::new(number - 1, wanted)) {
-                break;
-            }
-            if number - 1 <= self.oldest {
-                return Fetched::Lost;
-            }
-        }
-        chain.reverse();
-        Fetched::Blocks(chain)
+    ) -> Option<Self> {
+        let mut peers = peers.iter().enumerate().skip(from);
+        peers.find_map(|(peer, asked)| {
+            let record = asked.record(Wanted::Block(hash)).ok().flatten()?;
+            let update = follower.verify_block(hash, &record).ok().flatten()?;
+            Some(Self {
+                peer,
+                update,
+                record,
+            })
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     files,
-    peers::{Fetched, MissingBlocks, Peer},
+    peers::{Answer, Peer},
     progress::Progress,
 };
 use crate::{
@@ -24,9 +24,6 @@ use std::{io::Read, sync::Arc, time::Duration};
 
 /// Name of the file that is locked while a process has the folder.
 const LOCK: &str = "lock";
-/// Positions of a hole of which peers are asked, the last ones: beyond that, blocks are found missing by their children.
-const HOLE_POSITIONS_MAX: u64 = 1_024;
-
 /// What a process is for, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessOptions {
@@ -107,6 +104,16 @@ pub(super) struct Following {
     waits: Option<(SignedUpdate, Bytes, FollowerState)>,
     /// Height of the newest snapshot in the folder.
     snapshot: u64,
+}
+
+/// What peers have of a block and those before it.
+enum Fetched {
+    /// All that is missing, parents first.
+    Blocks(Vec<(SignedUpdate, Vec<u8>)>),
+    /// The block does not descend from the oldest one.
+    Lost,
+    /// Nobody has all of them.
+    Nothing,
 }
 
 /// What others see of the process, without waiting for whoever takes a record.
@@ -464,12 +471,23 @@ impl ShardProcess {
 
     /// A block and those before it that are missing, from peers.
     fn fetch(&self, shard: &Shard, follower: &Follower, hash: B256) -> Fetched {
-        let missing = MissingBlocks {
-            is_known: &|id| shard.knows(&id.hash),
-            oldest: shard.oldest().number,
-            most: self.options.limits.versions,
-        };
-        missing.fetch(&self.peers, follower, hash)
+        let (mut chain, mut wanted) = (Vec::new(), hash);
+        let oldest = shard.oldest().number;
+        while !shard.knows(&wanted) {
+            let Some(answer) = Answer::first(&self.peers, 0, follower, wanted) else {
+                return Fetched::Nothing;
+            };
+            if answer.update.id().number <= oldest {
+                return Fetched::Lost;
+            }
+            if chain.len() == self.options.limits.versions {
+                return Fetched::Nothing;
+            }
+            wanted = answer.update.parent();
+            chain.push((answer.update, answer.record));
+        }
+        chain.reverse();
+        Fetched::Blocks(chain)
     }
 
     /// Fills a hole as far as peers have its records, and goes on without the rest.
@@ -479,13 +497,9 @@ impl ShardProcess {
         following: &mut Following,
         hole: Hole,
     ) -> Result<(), ProcessError> {
-        let first = hole
-            .first
-            .0
-            .max(hole.last.0.saturating_sub(HOLE_POSITIONS_MAX - 1));
-        for position in first..=hole.last.0 {
+        for position in hole.last_positions() {
             for peer in &self.peers {
-                if self.fill(shard, following, &**peer, StreamPosition(position))? {
+                if self.fill(shard, following, &**peer, position)? {
                     break;
                 }
             }

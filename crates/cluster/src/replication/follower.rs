@@ -26,6 +26,8 @@ use std::{collections::BTreeMap, fmt};
 
 /// Most holes that are remembered. When there is one more, the oldest is given up.
 const HOLES_MAX: usize = 64;
+/// Positions of a hole for which others are asked.
+const HOLE_POSITIONS_MAX: u64 = 1_024;
 /// An epoch is at most this much higher than the one before it: builders that win an epoch, and stop before they open it,
 /// leave gaps.
 const EPOCH_STEP_MAX: u64 = 1 << 20;
@@ -664,6 +666,12 @@ impl Hole {
     /// Returns whether a position is in the hole.
     pub fn contains(&self, position: StreamPosition) -> bool {
         (self.first..=self.last).contains(&position)
+    }
+
+    /// Its last positions, as many as others are asked for: blocks before them are found missing by their children.
+    pub(crate) fn last_positions(&self) -> impl Iterator<Item = StreamPosition> + use<> {
+        let first = self.last.0.saturating_sub(HOLE_POSITIONS_MAX - 1);
+        (self.first.0.max(first)..=self.last.0).map(StreamPosition)
     }
 
     const fn positions(&self) -> u64 {

@@ -316,12 +316,12 @@ impl SignedUpdate {
         self.update.header.parent_hash
     }
 
-    /// The update.
+    /// The update, without who has signed it.
     pub fn into_update(self) -> BlockUpdate {
         self.update
     }
 
-    /// The update.
+    /// What the block changes.
     pub const fn update(&self) -> &BlockUpdate {
         &self.update
     }

@@ -1,11 +1,12 @@
 //! Databases that follow a stream, and who publishes what they follow.
 
-use super::stream::fault;
+use super::stream::{fault, item};
 use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use cambium_chain::{Block, Chain, ChainError, ChainSealer, Fork, InitOptions};
 use cambium_cluster::{
-    BlockUpdate, BuilderKeys, FollowingDatabase, MemoryStream, Peer, Record, Shard, ShardLimits,
-    ShardRange, SignedUpdate, Signer, SnapshotError, Source, Stream, StreamPosition, Wanted,
+    BlockUpdate, BuilderKeys, FollowError, Followed, FollowingDatabase, MemoryStream, Peer, Record,
+    Shard, ShardLimits, ShardRange, SignedUpdate, Signer, SnapshotError, Source, Stream,
+    StreamPosition, Taken, Wanted,
 };
 use cambium_disk::{Disk, FaultyDisk};
 use cambium_primitives::BlockId;
@@ -49,14 +50,9 @@ pub fn workload_of(blocks: u64, transactions: u64) -> Workload {
 }
 
 /// A database with the first block alone.
-pub fn first(workload: &Workload, disk: &FaultyDisk, kept: Option<&KeptStorage>) -> Chain {
-    let options = InitOptions {
-        storage_of: kept.cloned(),
-        ..InitOptions::from(options())
-    };
-    workload
-        .init(Arc::new(disk.clone()), options, &mut |_| {})
-        .unwrap()
+fn first(workload: &Workload, seed: u64) -> Chain {
+    let disk = Arc::new(FaultyDisk::new(seed));
+    workload.init(disk, options(), &mut |_| {}).unwrap()
 }
 
 pub fn options() -> Options {
@@ -90,7 +86,7 @@ pub struct Engine {
 impl Engine {
     /// One with all blocks.
     pub fn new(workload: &Workload) -> Self {
-        let chain = first(workload, &FaultyDisk::new(1), None);
+        let chain = first(workload, 1);
         let genesis = chain.block(0).unwrap().header;
         let mut sealer = Drafting {
             engine: &chain,
@@ -106,7 +102,7 @@ impl Engine {
     /// Another one with the first block alone.
     pub fn anew(&self, workload: &Workload) -> Self {
         Self {
-            chain: first(workload, &FaultyDisk::new(2), None),
+            chain: first(workload, 2),
             drafts: Arc::clone(&self.drafts),
         }
     }
@@ -131,7 +127,7 @@ impl Engine {
     }
 }
 
-/// The same block with a mark that tells it from others. Without a history of hashes of its own, its state is the same.
+/// The same block, with a mark that tells it from others.
 pub fn marked(update: &BlockUpdate, mark: u64) -> BlockUpdate {
     let mut update = update.clone();
     update.header.extra_data = mark.to_be_bytes().to_vec().into();
@@ -144,6 +140,16 @@ pub struct Kept(pub Arc<Mutex<Records>>);
 
 /// Records of blocks by hash, and all records by position.
 pub type Records = (HashMap<B256, Bytes>, HashMap<u64, Bytes>);
+
+impl Kept {
+    /// These blocks, as a builder has signed them.
+    pub fn of(updates: impl IntoIterator<Item = BlockUpdate>) -> Self {
+        let blocks = updates
+            .into_iter()
+            .map(|update| (update.id().hash, signed(update).into()));
+        Self(Arc::new(Mutex::new((blocks.collect(), HashMap::default()))))
+    }
+}
 
 impl Peer for Kept {
     fn name(&self) -> String {
@@ -192,18 +198,22 @@ impl Builder {
             chain: vec![first],
         };
         let epoch = Record::from(signer().open_epoch(1)).encode();
-        builder.append(epoch.into(), None);
+        builder.append(epoch);
         builder
     }
 
     /// A guard against repetition that nothing else has.
-    pub fn next_id(&mut self) -> String {
+    fn next_id(&mut self) -> String {
         self.appended += 1;
         self.appended.to_string()
     }
 
     /// Appends a record in a test's stream of one writer, whatever becomes of it.
-    pub fn append(&mut self, record: Bytes, of: Option<B256>) {
+    pub fn append(&mut self, record: impl Into<Bytes>) {
+        self.append_of(record.into(), None);
+    }
+
+    fn append_of(&mut self, record: Bytes, of: Option<B256>) {
         let id = self.next_id();
         let mut kept = self.kept.0.lock();
         if let Some(hash) = of {
@@ -221,18 +231,75 @@ impl Builder {
         }
     }
 
+    /// Publishes blocks of its epoch as its chain, with a choice after each if `chooses` says so.
+    pub fn publish_all(&mut self, updates: &[BlockUpdate], chooses: bool) {
+        for update in updates {
+            let signed = signer().sign_update(1, update.clone());
+            self.chain.push(signed.id());
+            self.publish(&signed);
+            if chooses {
+                self.choose();
+            }
+        }
+    }
+
+    pub fn head(&self) -> BlockId {
+        *self.chain.last().unwrap()
+    }
+
     pub fn publish(&mut self, update: &SignedUpdate) {
         let record = Record::from(update.clone()).encode();
-        self.append(record.into(), Some(update.id().hash));
+        self.append_of(record.into(), Some(update.id().hash));
     }
 
     pub fn choose(&mut self) {
         self.choices += 1;
-        let head = *self.chain.last().unwrap();
+        let head = self.head();
         let at = |below: usize| self.chain[self.chain.len().saturating_sub(1 + below)];
         let choice = signer().choose(1, self.choices, head, at(2), at(4));
-        self.append(Record::from(choice).encode().into(), None);
+        self.append(Record::from(choice).encode());
     }
+}
+
+/// How long a block is waited for that nobody has.
+pub const MOMENT: Duration = Duration::from_millis(1);
+
+/// Records for a follower, one after another.
+pub struct Feeding<'a, 'c> {
+    pub database: &'a mut FollowingDatabase<'c>,
+    position: u64,
+}
+
+impl<'a, 'c> Feeding<'a, 'c> {
+    fn new(database: &'a mut FollowingDatabase<'c>) -> Self {
+        let position = database.state().position.0;
+        let mut feeding = Self { database, position };
+        feeding.take(opened()).unwrap();
+        feeding
+    }
+
+    pub fn take(&mut self, record: Vec<u8>) -> Result<Taken, FollowError> {
+        self.position += 1;
+        self.database.take(&item(self.position, record))
+    }
+
+    pub fn take_all(&mut self, updates: &[BlockUpdate]) {
+        for update in updates {
+            self.take(signed(update.clone())).unwrap();
+        }
+    }
+}
+
+pub fn signed(update: BlockUpdate) -> Vec<u8> {
+    Record::from(signer().sign_update(1, update)).encode()
+}
+
+pub fn opened() -> Vec<u8> {
+    Record::from(signer().open_epoch(1)).encode()
+}
+
+pub fn chosen(number: u64, head: BlockId, safe: BlockId, finalized: BlockId) -> Vec<u8> {
+    Record::from(signer().choose(1, number, head, safe, finalized)).encode()
 }
 
 /// A database that follows, with its disks.
@@ -241,13 +308,27 @@ pub struct Node {
     pub note: FaultyDisk,
     pub chain: Option<Chain>,
     pub kept: Kept,
+    pub keys: BuilderKeys,
+    options: Options,
 }
 
 impl Node {
     pub fn new(workload: &Workload, seed: u64, storage: Option<&KeptStorage>, kept: &Kept) -> Self {
+        let options = InitOptions {
+            storage_of: storage.cloned(),
+            ..InitOptions::from(options())
+        };
+        Self::with(workload, seed, options, kept)
+    }
+
+    pub fn with(workload: &Workload, seed: u64, options: InitOptions, kept: &Kept) -> Self {
         let db = FaultyDisk::new(seed);
-        let chain = first(workload, &db, storage);
+        let disk = Arc::new(db.clone());
+        let of_db = options.db;
+        let chain = workload.init(disk, options, &mut |_| {}).unwrap();
         Self {
+            keys: keys(),
+            options: of_db,
             db,
             note: FaultyDisk::new(seed + 1),
             chain: Some(chain),
@@ -257,7 +338,7 @@ impl Node {
 
     pub fn follow<T>(&self, act: impl FnOnce(&mut FollowingDatabase<'_>) -> T) -> T {
         let peers: Vec<Box<dyn Peer>> = vec![Box::new(self.kept.clone())];
-        self.follow_with(peers, Duration::from_millis(1), act)
+        self.follow_with(peers, MOMENT, act)
     }
 
     pub fn follow_with<T>(
@@ -268,28 +349,66 @@ impl Node {
     ) -> T {
         let chain = self.chain.as_ref().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(self.note.clone());
-        let mut database = FollowingDatabase::new(chain, disk, keys(), peers, patience).unwrap();
+        let mut database =
+            FollowingDatabase::new(chain, disk, self.keys.clone(), peers, patience).unwrap();
         act(&mut database)
     }
 
+    /// Gives records to a follower, one after another, which are those behind its place. The first one opens an epoch.
+    pub fn feed<T>(&self, act: impl FnOnce(&mut Feeding<'_, '_>) -> T) -> T {
+        self.feed_with(vec![Box::new(self.kept.clone())], act)
+    }
+
+    pub fn feed_with<T>(
+        &self,
+        peers: Vec<Box<dyn Peer>>,
+        act: impl FnOnce(&mut Feeding<'_, '_>) -> T,
+    ) -> T {
+        self.follow_with(peers, MOMENT, |database| act(&mut Feeding::new(database)))
+    }
+
     /// Follows the stream for so many records, or until none is left.
-    pub fn read(&self, stream: &MemoryStream, count: u64) {
+    pub fn read(&self, stream: &dyn Stream, count: u64) -> Followed {
+        self.try_read(stream, count).unwrap()
+    }
+
+    pub fn read_with(
+        &self,
+        peers: Vec<Box<dyn Peer>>,
+        patience: Duration,
+        stream: &dyn Stream,
+        count: u64,
+    ) -> Followed {
+        self.try_read_with(peers, patience, stream, count).unwrap()
+    }
+
+    pub fn try_read(&self, stream: &dyn Stream, count: u64) -> Result<Followed, FollowError> {
+        let peers: Vec<Box<dyn Peer>> = vec![Box::new(self.kept.clone())];
+        self.try_read_with(peers, MOMENT, stream, count)
+    }
+
+    fn try_read_with(
+        &self,
+        peers: Vec<Box<dyn Peer>>,
+        patience: Duration,
+        stream: &dyn Stream,
+        count: u64,
+    ) -> Result<Followed, FollowError> {
         let never = AtomicBool::new(false);
         let mut left = count;
-        self.follow(|database| {
-            database
-                .run(stream, &never, &mut |_, is_idle| {
-                    left = left.saturating_sub(1);
-                    is_idle || left == 0
-                })
-                .unwrap();
-        });
+        self.follow_with(peers, patience, |database| {
+            database.run(stream, &never, &mut |_, is_idle| {
+                left = left.saturating_sub(1);
+                is_idle || left == 0
+            })?;
+            Ok(database.followed().clone())
+        })
     }
 
     pub fn crash(&mut self) {
         self.chain = None;
         (self.db, self.note) = (self.db.crash(), self.note.crash());
-        let (chain, _) = Chain::open(Arc::new(self.db.clone()), options()).unwrap();
+        let (chain, _) = Chain::open(Arc::new(self.db.clone()), self.options).unwrap();
         self.chain = Some(chain);
     }
 

@@ -71,6 +71,13 @@ pub(crate) struct NatsArgs {
     /// Address of a NATS server, once for each
     #[arg(long, value_name = "URL", default_value = "nats://127.0.0.1:4222")]
     pub(crate) nats: Vec<String>,
+    #[command(flatten)]
+    pub(crate) on: OnNatsArgs,
+}
+
+/// Which cluster it is on these servers, and how they are spoken to.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct OnNatsArgs {
     /// Name of the cluster, with which its stream and buckets begin
     #[arg(long, value_name = "NAME", default_value = "cambium")]
     pub(crate) name: String,
@@ -254,15 +261,8 @@ pub(crate) struct FollowArgs {
     /// Of --follow: end once all that the cluster has published is there
     #[arg(long, requires = "follow")]
     pub(crate) once: bool,
-    /// Name of the cluster, with which its stream and buckets begin
-    #[arg(long, value_name = "NAME", default_value = "cambium")]
-    pub(crate) name: String,
-    /// Credentials for NATS
-    #[arg(long, value_name = "FILE")]
-    pub(crate) nats_credentials: Option<PathBuf>,
-    /// Certificate of the authority of the NATS servers, for TLS
-    #[arg(long, value_name = "FILE")]
-    pub(crate) nats_authority: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) on: OnNatsArgs,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 }

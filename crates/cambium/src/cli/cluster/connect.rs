@@ -1,7 +1,7 @@
 //! Connections to NATS, and what the options of several commands stand for.
 
 use super::super::{
-    args::cluster::{BuilderArgs, ListenArgs, MakeArgs, NatsArgs, TlsArgs},
+    args::cluster::{BuilderArgs, ListenArgs, MakeArgs, NatsArgs, OnNatsArgs, TlsArgs},
     error::Failure,
 };
 use cambium_cluster::{BuilderKeys, Nats, NatsOptions, NatsTls, Server, TlsFiles};
@@ -10,15 +10,20 @@ use tokio::runtime::{Builder, Runtime};
 /// A connection to the servers of a cluster, which is made if `make` says how.
 pub(super) fn nats(args: &NatsArgs, make: Option<&MakeArgs>) -> Result<Nats, Failure> {
     let own = NatsOptions::default();
-    let tls = args.nats_authority.clone().map(|authorities| NatsTls {
+    let OnNatsArgs {
+        name,
+        nats_credentials,
+        nats_authority,
+    } = args.on.clone();
+    let tls = nats_authority.map(|authorities| NatsTls {
         authorities,
         client: None,
     });
     Nats::connect(NatsOptions {
         urls: args.nats.clone(),
-        credentials: args.nats_credentials.clone(),
+        credentials: nats_credentials,
         tls,
-        name: args.name.clone(),
+        name,
         makes: make.is_some(),
         replicas: make.map_or(own.replicas, |make| make.copies),
         stream_bytes_max: make.map_or(own.stream_bytes_max, |make| make.stream_size),

@@ -11,7 +11,7 @@ use super::{
     members::Replicas,
 };
 use cambium::{Chain, Disk, StdDisk};
-use cambium_cluster::{BuilderKeys, Followed, FollowingDatabase, Stream};
+use cambium_cluster::{BuilderKeys, Followed, FollowingDatabase};
 use std::{
     path::Path,
     sync::{
@@ -42,18 +42,10 @@ pub(crate) fn follow(
         follow,
         builders,
         once,
-        name,
-        nats_credentials,
-        nats_authority,
+        on,
         tls,
     } = args.clone();
-    let nats = NatsArgs {
-        nats: follow,
-        name,
-        nats_credentials,
-        nats_authority,
-    };
-    let nats = connect::nats(&nats, None)?;
+    let nats = connect::nats(&NatsArgs { nats: follow, on }, None)?;
     let runtime = connect::runtime()?;
     let peers = Replicas {
         registry: nats.registry().map_err(Failure::cluster)?,
@@ -87,13 +79,7 @@ pub(crate) fn follow(
         });
         let followed = database.run(&stream, &ends, &mut |database, is_idle| {
             meter.look(database);
-            let position = database.state().position;
-            // An empty stream has nothing that is missing.
-            let has_all = || {
-                let bounds = stream.bounds();
-                bounds.is_ok_and(|bounds| position >= bounds.last || bounds.first > bounds.last)
-            };
-            once && is_idle && has_all()
+            once && is_idle && database.is_at_the_end(&stream)
         });
         ends.store(true, Ordering::Relaxed);
         followed

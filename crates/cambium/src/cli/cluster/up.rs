@@ -2,18 +2,22 @@
 
 use super::{
     super::{
-        args::cluster::{MakeArgs, NatsArgs, UpArgs},
+        args::{
+            cluster::{MakeArgs, NatsArgs, OnNatsArgs, UpArgs},
+            database::{DbArgs, FileArgs},
+        },
         error::Failure,
         open,
         output::{Output, Report},
         signals::Stop,
+        workload::{How, generate},
     },
     connect,
     feed::Feed,
     init, key, members,
     nats_server::NatsServer,
 };
-use cambium::{Chain, Options};
+use cambium::{BlockSource, Chain, Options, StdDisk};
 use cambium_cluster::{ShardRange, Signer};
 use cambium_workload::{Workload, WorkloadParams};
 use serde_json::json;
@@ -21,6 +25,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -68,9 +73,11 @@ pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
     let url = server.as_ref().map_or(&args.nats, |server| &server.url);
     let nats_args = NatsArgs {
         nats: vec![url.clone()],
-        name: "cambium".to_owned(),
-        nats_credentials: None,
-        nats_authority: None,
+        on: OnNatsArgs {
+            name: "cambium".to_owned(),
+            nats_credentials: None,
+            nats_authority: None,
+        },
     };
     let make = MakeArgs {
         copies: 1,
@@ -148,7 +155,6 @@ fn are_there(nats: &cambium_cluster::Nats, number: u64) -> Result<bool, Failure>
 }
 
 fn chain_of(datadir: &Path, out: &Output) -> Result<Chain, Failure> {
-    use super::super::args::database::{DbArgs, FileArgs};
     let args = DbArgs {
         datadir: datadir.to_owned(),
         memory: Options::default().memory_bytes,
@@ -163,7 +169,6 @@ fn chain_of(datadir: &Path, out: &Output) -> Result<Chain, Failure> {
 
 /// A generated chain, imported into a database of its own.
 fn generated(folder: &Path, out: &Output) -> Result<PathBuf, Failure> {
-    use super::super::workload::{How, generate};
     let db = folder.join("db");
     if db.exists() {
         return Ok(db);
@@ -185,9 +190,9 @@ fn generated(folder: &Path, out: &Output) -> Result<PathBuf, Failure> {
         merge_interval: None,
     };
     let made = generate(&workload, folder, how, out)?;
-    let disk = std::sync::Arc::new(cambium::StdDisk::new(&db));
+    let disk = Arc::new(StdDisk::new(&db));
     let chain = Chain::init(disk, &made.genesis, Options::default(), &mut |_| {})?;
-    chain.import(cambium::BlockSource::open(&made.chain)?, &mut |_| {})?;
+    chain.import(BlockSource::open(&made.chain)?, &mut |_| {})?;
     chain.close()?;
     Ok(db)
 }
