@@ -132,7 +132,7 @@ impl MetricsHost for RecordFigures {
         let help = "Times that a record needed a block, or records of a hole, that were not there.";
         metrics.tally("stream_missing", help, "kind", &self.missing);
         let help = "Times that a record had to wait: for a block that nobody has, or for room.";
-        metrics.tally("stream_waits", help, "for", &self.waits);
+        metrics.tally("stream_waits", help, "reason", &self.waits);
         let positions = [
             ("found", &self.found),
             ("filled", &self.filled),
