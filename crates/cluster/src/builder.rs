@@ -94,6 +94,10 @@ pub struct Built {
     pub gas_used: u64,
     /// Submissions that are not in it, by their numbers, with the reasons.
     pub left_out: Vec<(usize, LeftOut)>,
+    /// Number of bags that were made on another block than the builder's head, and revised.
+    pub revised: usize,
+    /// Number of accounts and slots on whose paths neither the builder nor the bags had all nodes: they were read from the shards.
+    pub fetched: usize,
     /// How long its making took.
     pub timings: BuildTimings,
 }
@@ -121,6 +125,20 @@ pub struct Builder {
     incomplete: Incomplete,
     /// Depth of the shards' roots.
     shard_depth: usize,
+}
+
+impl LeftOut {
+    /// The names of all reasons.
+    pub const NAMES: [&'static str; 3] = ["signature", "stale", "execution"];
+
+    /// Name of the reason, for counters.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Signature(_) => "signature",
+            Self::Stale { .. } => "stale",
+            Self::Execution(_) => "execution",
+        }
+    }
 }
 
 impl Builder {
@@ -180,7 +198,9 @@ impl Builder {
         }
         timings.senders = start.elapsed();
         let start = Instant::now();
-        self.revise(submissions, &mut kept, &mut senders, &mut left_out)?;
+        let ran_on = kept.iter().map(|at| submissions[*at].ran_on);
+        let revised = ran_on.filter(|ran_on| *ran_on != head).count();
+        let fetched = self.revise(submissions, &mut kept, &mut senders, &mut left_out)?;
         timings.revise = start.elapsed();
         let start = Instant::now();
         let transactions = kept.iter().map(|at| submissions[*at].transaction.clone());
@@ -209,6 +229,7 @@ impl Builder {
         timings.witness = built.timings.witness;
         timings.finish = start.elapsed().saturating_sub(timings.witness);
         built.timings = timings;
+        (built.revised, built.fetched) = (revised, fetched);
         Ok(built)
     }
 
@@ -221,14 +242,15 @@ impl Builder {
         self.reader.settle()
     }
 
-    /// Completes the builder's trie with the nodes of bags, and with nodes of shards or not at all.
+    /// Completes the builder's trie with the nodes of bags, and with nodes of shards or not at all. Returns on how many paths these were
+    /// missing.
     fn revise(
         &self,
         submissions: &[Submission],
         kept: &mut Vec<usize>,
         senders: &mut Vec<Address>,
         left_out: &mut Vec<(usize, LeftOut)>,
-    ) -> Result<(), BuildError> {
+    ) -> Result<usize, BuildError> {
         let nodes = kept.iter().flat_map(|at| &submissions[*at].bag.nodes);
         let nodes: Vec<_> = nodes.cloned().collect();
         let bag = BagNodes::new(&nodes);
@@ -239,11 +261,13 @@ impl Builder {
             .iter()
             .flat_map(|at| submissions[*at].touched.accounts());
         let all = ProofTargets::new(touched.cloned().collect());
-        if self.reader.offer(&bag, &all) == 0 {
-            return Ok(());
+        let missing = self.reader.offer(&bag, &all);
+        if missing == 0 {
+            return Ok(0);
         }
         if self.incomplete == Incomplete::Fetch {
-            return Ok(self.reader.load(&all, Deletes::Nothing)?);
+            self.reader.load(&all, Deletes::Nothing)?;
+            return Ok(missing);
         }
         let mut stays = Vec::with_capacity(kept.len());
         for at in &*kept {
@@ -261,7 +285,7 @@ impl Builder {
         kept.retain(|_| of_kept.next().is_some_and(|stays| *stays));
         let mut of_senders = stays.iter();
         senders.retain(|_| of_senders.next().is_some_and(|stays| *stays));
-        Ok(())
+        Ok(0)
     }
 
     /// Completes the block of an outcome, and moves on to it.
@@ -311,6 +335,8 @@ impl Builder {
             bag,
             gas_used: outcome.gas_used,
             left_out,
+            revised: 0,
+            fetched: 0,
             timings: BuildTimings {
                 witness,
                 ..BuildTimings::default()

@@ -12,6 +12,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `metrics` | figures for collectors: labels, the text format, a server over HTTP |
 //! | `range` | which part of the trie a shard owns |
 //! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
 //! | `message`, `compact`, `bag` | requests, node bags, and how both travel |
@@ -30,6 +31,7 @@
 //!
 //! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
 
+mod metrics;
 mod range;
 mod top;
 mod message;
@@ -52,9 +54,12 @@ pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest};
 pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut};
 pub use members::{Role, RoleError, replicas};
 pub use message::RequestError;
+pub use metrics::{
+    LabelledMetrics, MetricsHost, MetricsLimits, MetricsPage, MetricsRegistry, MetricsServer, Tally,
+};
 pub use process::{
-    BuilderOptions, BuilderProcess, BuilderProcessError, FollowError, Followed, FollowingDatabase,
-    Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess, Taken,
+    BuilderOptions, BuilderProcess, BuilderProcessError, DatabaseFigures, FollowError, Followed,
+    FollowingDatabase, Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess, Taken,
 };
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView};
@@ -62,14 +67,15 @@ pub use replication::{
     AppendError, BuilderKeys, Choice, Counts, Damage, Epoch, FORMATS, Follower, FollowerState,
     Hole, Ignored, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError,
     JournalOptions, JournalRecovery, Lease, Member, MemoryStream, Missing, Nats, NatsError,
-    NatsOptions, NatsStream, NatsTls, Placement, PublishError, Publisher, RECORD_BYTES_MAX, Record,
-    RecordError, Registry, SignedUpdate, Signer, SignerError, SnapshotPointer, Snapshots,
-    StateError, Stream, StreamBounds, StreamError, StreamFault, StreamItem, StreamPosition,
-    StreamReader, Verdict,
+    NatsOptions, NatsStream, NatsTls, Placement, PublishError, Publisher, PublisherFigures,
+    RECORD_BYTES_MAX, Record, RecordError, Registry, SignedUpdate, Signer, SignerError,
+    SnapshotPointer, Snapshots, StateError, Stream, StreamBounds, StreamEnd, StreamError,
+    StreamFault, StreamItem, StreamPosition, StreamReader, Verdict,
 };
 pub use rpc::{
     BuilderClient, BuilderHost, ClientLimits, ConnectError, HostStatus, RemoteShard, ServeError,
-    Server, ServerLimits, ShardClient, ShardHost, StatusReply, TlsError, TlsFiles, Wanted,
+    Server, ServerFigures, ServerLimits, ShardClient, ShardHost, StatusReply, TlsError, TlsFiles,
+    Wanted,
 };
 pub use shard::{ApplyError, Shard, ShardLimits, ShardLoader, ShardStats};
 pub use shards::{Answered, Service, Shards};

@@ -18,7 +18,7 @@ use cambium_trie::{Alone, NoResolve, PartialTrie, ProofTargets, commit_with};
 use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
 use std::{convert::Infallible, sync::Arc};
 
-fn params(fork: Fork) -> WorkloadParams {
+pub(crate) fn params(fork: Fork) -> WorkloadParams {
     WorkloadParams {
         fork,
         accounts: 200,
@@ -35,7 +35,7 @@ fn params(fork: Fork) -> WorkloadParams {
 }
 
 /// The shards of a workload's genesis state.
-fn shards_of(workload: &Workload, genesis: &Header, count: usize) -> Vec<Arc<Shard>> {
+pub(crate) fn shards_of(workload: &Workload, genesis: &Header, count: usize) -> Vec<Arc<Shard>> {
     let mut accounts = Vec::new();
     let listed = workload.for_each_part(|part| {
         let GenesisPart::Account(address, account) = part else {
@@ -155,7 +155,7 @@ impl BlockSealer for Cluster<'_> {
     }
 }
 
-fn engine(workload: &Workload) -> Chain {
+pub(crate) fn engine(workload: &Workload) -> Chain {
     let options = Options {
         memory_bytes: 64 << 20,
         ..Options::default()

@@ -8,6 +8,8 @@ mod hostile_process;
 mod hostile_shards;
 mod lies;
 mod messages;
+mod metrics;
+mod metrics_server;
 mod processes;
 mod promises;
 mod readers;

@@ -7,8 +7,12 @@
 //! ```
 
 use crate::{
-    builder::{BuildError, Builder, Built},
-    replication::{PublishError, Publisher, Record, SignedUpdate, Signer, Stream, StreamError},
+    builder::{BuildError, BuildTimings, Builder, Built, LeftOut},
+    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
+    replication::{
+        PublishError, Publisher, PublisherFigures, Record, SignedUpdate, Signer, Stream,
+        StreamError,
+    },
     rpc::BuilderHost,
     submission::Submission,
 };
@@ -17,8 +21,9 @@ use alloy_primitives::{Address, B256, Bytes};
 use alloy_rlp::Encodable;
 use cambium_chain::{BlockWitness, ChainSpec, DraftAttributes, WitnessForm};
 use cambium_primitives::BlockId;
+use cambium_snapshot::Histogram;
 use parking_lot::Mutex;
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// Limits of a builder, and what its blocks have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +101,90 @@ pub struct BuilderProcess<S> {
     waiting: Mutex<Waiting>,
     kept: Mutex<VecDeque<Kept>>,
     building: Mutex<Building<S>>,
+    figures: BuilderFigures,
+}
+
+/// What a builder has counted, and shows while it builds.
+#[derive(Debug)]
+struct BuilderFigures {
+    published: Arc<PublisherFigures>,
+    head: Count,
+    head_timestamp: Count,
+    finalized: Count,
+    unpublished: Count,
+    kept: Count,
+    blocks: Count,
+    transactions: Count,
+    gas: Count,
+    revised: Count,
+    fetched: Count,
+    submissions: Tally,
+    left_out: Tally,
+    failures: Tally,
+    senders: Histogram,
+    revise: Histogram,
+    execute: Histogram,
+    witness: Histogram,
+    finish: Histogram,
+}
+
+const TAKEN: &str = "taken";
+const REFUSED: &str = "refused";
+const BUILD: &str = "build";
+const PUBLISH: &str = "publish";
+
+impl BuilderFigures {
+    fn new(published: Arc<PublisherFigures>, head: &Header) -> Self {
+        Self {
+            published,
+            head: Count::new(head.number),
+            head_timestamp: Count::new(head.timestamp),
+            finalized: Count::new(head.number),
+            unpublished: Count::default(),
+            kept: Count::default(),
+            blocks: Count::default(),
+            transactions: Count::default(),
+            gas: Count::default(),
+            revised: Count::default(),
+            fetched: Count::default(),
+            submissions: Tally::new(&[TAKEN, REFUSED]),
+            left_out: Tally::new(&LeftOut::NAMES),
+            failures: Tally::new(&[BUILD, PUBLISH]),
+            senders: Histogram::default(),
+            revise: Histogram::default(),
+            execute: Histogram::default(),
+            witness: Histogram::default(),
+            finish: Histogram::default(),
+        }
+    }
+
+    fn built(&self, built: &Built) {
+        self.head.set(built.id.number);
+        self.head_timestamp.set(built.block.header.timestamp);
+        self.blocks.add(1);
+        self.transactions
+            .add(built.block.body.transactions.len() as u64);
+        self.gas.add(built.gas_used);
+        self.revised.add(built.revised as u64);
+        self.fetched.add(built.fetched as u64);
+        for (_, reason) in &built.left_out {
+            self.left_out.add(reason.name());
+        }
+        for (_, histogram, time) in self.parts(&built.timings) {
+            histogram.add(time);
+        }
+    }
+
+    /// The parts of building a block, with their histograms and times.
+    fn parts(&self, timings: &BuildTimings) -> [(&'static str, &Histogram, Duration); 5] {
+        [
+            ("senders", &self.senders, timings.senders),
+            ("revise", &self.revise, timings.revise),
+            ("execute", &self.execute, timings.execute),
+            ("witness", &self.witness, timings.witness),
+            ("finish", &self.finish, timings.finish),
+        ]
+    }
 }
 
 /// What one thread has that builds.
@@ -124,7 +213,9 @@ impl<S: Stream> BuilderProcess<S> {
         options: BuilderOptions,
     ) -> Self {
         let finalized = builder.reader().block();
+        let figures = BuilderFigures::new(publisher.figures(), &parent);
         Self {
+            figures,
             options,
             spec,
             signer,
@@ -156,7 +247,24 @@ impl<S: Stream> BuilderProcess<S> {
     /// If the block can't be built or published. What was built is published by the next call.
     pub fn build(&self, timestamp: u64) -> Result<(Built, Vec<String>), BuilderProcessError> {
         let mut building = self.building.lock();
-        let building = &mut *building;
+        let built = self.build_next(&mut building, timestamp);
+        self.figures
+            .unpublished
+            .set(building.unpublished.len() as u64);
+        if let Err(error) = &built {
+            self.figures.failures.add(match error {
+                BuilderProcessError::Build(_) => BUILD,
+                BuilderProcessError::Publish(_) | BuilderProcessError::Stream(_) => PUBLISH,
+            });
+        }
+        built
+    }
+
+    fn build_next(
+        &self,
+        building: &mut Building<S>,
+        timestamp: u64,
+    ) -> Result<(Built, Vec<String>), BuilderProcessError> {
         building.publish_all(&self.kept)?;
         let head = building.builder.reader().block();
         let attributes = DraftAttributes {
@@ -192,6 +300,7 @@ impl<S: Stream> BuilderProcess<S> {
         }
         let update = self.signer.sign_update(building.epoch, update);
         building.parent = built.block.header.clone();
+        self.figures.built(&built);
         building.unpublished.push_back(update.clone());
         let mut kept = self.kept.lock();
         kept.push_back(Kept { update, witness });
@@ -202,7 +311,9 @@ impl<S: Stream> BuilderProcess<S> {
         let newly = kept.iter().map(|it| it.update.id());
         if let Some(id) = newly.filter(|id| id.number <= final_at).last() {
             building.finalized = id;
+            self.figures.finalized.set(id.number);
         }
+        self.figures.kept.set(kept.len() as u64);
         drop(kept);
         building.publish_all(&self.kept)?;
         building.choices += 1;
@@ -273,10 +384,12 @@ impl<S: Stream + 'static> BuilderHost for BuilderProcess<S> {
         let bytes = waiting.bytes + submission.bag.bytes();
         if waiting.submissions.len() >= most || bytes > waiting_bytes {
             let count = waiting.submissions.len();
+            self.figures.submissions.add(REFUSED);
             return Err(format!("{count} submissions wait: submit it later"));
         }
         waiting.bytes = bytes;
         waiting.submissions.push_back(submission);
+        self.figures.submissions.add(TAKEN);
         Ok(())
     }
 
@@ -286,5 +399,115 @@ impl<S: Stream + 'static> BuilderHost for BuilderProcess<S> {
         let witness = Arc::clone(&found.witness);
         drop(kept);
         Some(witness.to_json(WitnessForm::Own).to_string().into())
+    }
+}
+
+impl<S: Stream + 'static> MetricsHost for BuilderProcess<S> {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        let figures = &self.figures;
+        let waiting = self.waiting.lock();
+        let (submissions, bytes) = (waiting.submissions.len(), waiting.bytes);
+        drop(waiting);
+        metrics.gauges([
+            (
+                "builder_head_block",
+                "The block on which the next one is built.",
+                figures.head.get(),
+            ),
+            (
+                "builder_head_timestamp_seconds",
+                "Timestamp of that block, in seconds since 1970.",
+                figures.head_timestamp.get(),
+            ),
+            (
+                "builder_finalized_block",
+                "The newest block that the builder has made final.",
+                figures.finalized.get(),
+            ),
+            (
+                "builder_waiting_submissions",
+                "Submissions that wait for a block.",
+                submissions as u64,
+            ),
+            (
+                "builder_waiting_submissions_max",
+                "Most submissions that may wait. Further ones are refused.",
+                self.options.waiting as u64,
+            ),
+            (
+                "builder_waiting_bytes",
+                "Bytes of nodes and codes of the submissions that wait.",
+                bytes as u64,
+            ),
+            (
+                "builder_waiting_bytes_max",
+                "Most of these bytes.",
+                self.options.waiting_bytes as u64,
+            ),
+            (
+                "builder_unpublished_blocks",
+                "Blocks that were built, and that the stream has not acknowledged.",
+                figures.unpublished.get(),
+            ),
+            (
+                "builder_kept_blocks",
+                "Blocks that are kept with their witnesses.",
+                figures.kept.get(),
+            ),
+        ]);
+        metrics.counters([
+            ("builder_blocks", "Blocks built.", figures.blocks.get()),
+            (
+                "builder_transactions",
+                "Transactions in these blocks.",
+                figures.transactions.get(),
+            ),
+            ("builder_gas", "Gas used by these blocks.", figures.gas.get()),
+            (
+                "builder_bags_revised",
+                "Bags that were made on another block than the one on which they were used.",
+                figures.revised.get(),
+            ),
+            (
+                "builder_paths_fetched",
+                "Accounts and slots whose nodes were read from shards, since neither the builder nor a bag had them all.",
+                figures.fetched.get(),
+            ),
+        ]);
+        let help = "Submissions, by whether there was room for them.";
+        metrics.tally("builder_submissions", help, "outcome", &figures.submissions);
+        let help = "Submissions that are in no block, by reason.";
+        metrics.tally("builder_left_out", help, "reason", &figures.left_out);
+        let help = "Attempts at a block that have failed, by step.";
+        metrics.tally("builder_failures", help, "step", &figures.failures);
+        for (part, histogram, _) in figures.parts(&BuildTimings::default()) {
+            metrics.labels(&[("part", part)]);
+            metrics.latency(
+                "builder_build",
+                "Time of the parts of building a block.",
+                &histogram.latency(),
+            );
+        }
+        metrics.labels(&[]);
+        figures.published.report(metrics);
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let waiting = self.waiting.lock();
+        let BuilderOptions {
+            waiting: most,
+            waiting_bytes,
+            ..
+        } = self.options;
+        if waiting.submissions.len() >= most || waiting.bytes >= waiting_bytes {
+            let count = waiting.submissions.len();
+            return Err(format!(
+                "{count} submissions wait: there is no room for more"
+            ));
+        }
+        match self.figures.unpublished.get() {
+            0 => Ok(()),
+            count => Err(format!("{count} blocks are not published yet")),
+        }
     }
 }

@@ -11,12 +11,14 @@
 //! proves the state alone. A note that is lost, or behind, costs reading records again whose blocks are known.
 
 use super::{
+    figures::{self, RecordFigures, outcome},
     note::{self, Noted},
     peers::{Answer, Peer},
     run::where_it_ends,
     shard_process::Taken,
 };
 use crate::{
+    metrics::{Count, LabelledMetrics, MetricsHost},
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Missing, Record, SignedUpdate,
         Stream, StreamBounds, StreamError, StreamItem, StreamPosition, Verdict,
@@ -27,7 +29,7 @@ use alloy_primitives::{B256, map::HashSet};
 use cambium_chain::{Chain, ChainError, StateUpdate};
 use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
-use cambium_state::StateError;
+use cambium_state::{Db, StateError};
 use std::{
     sync::{
         Arc,
@@ -107,11 +109,69 @@ pub struct FollowingDatabase<'c> {
     disk: Arc<dyn Disk>,
     patience: Duration,
     followed: Followed,
+    shown: Arc<FollowedFigures>,
     noted: FollowerState,
     /// Blocks whose updates are false, and those that descend from them.
     refused: HashSet<B256>,
     /// Blocks that nobody had, and those that descend from them.
     in_vain: HashSet<B256>,
+}
+
+/// What is shown of [`Followed`], and of the records.
+#[derive(Debug)]
+struct FollowedFigures {
+    records: RecordFigures,
+    blocks: Count,
+    fetched: Count,
+    choices: Count,
+    refused: Count,
+}
+
+/// The figures of a database that follows, with those of the database itself ([`Db::report`]). It has a handle of the database, which
+/// can't be closed meanwhile.
+pub struct DatabaseFigures {
+    db: Db,
+    shown: Arc<FollowedFigures>,
+}
+
+impl std::fmt::Debug for DatabaseFigures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DatabaseFigures({})", self.db.head())
+    }
+}
+
+impl MetricsHost for DatabaseFigures {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        metrics.counters([
+            (
+                "database_blocks",
+                "Blocks that the database has added since it follows.",
+                self.shown.blocks.get(),
+            ),
+            (
+                "database_blocks_fetched",
+                "Of these, blocks that the stream did not have, and shards had.",
+                self.shown.fetched.get(),
+            ),
+            (
+                "database_choices",
+                "Choices of the head that the database has followed.",
+                self.shown.choices.get(),
+            ),
+            (
+                "database_updates_refused",
+                "Updates that the database has refused, since they are false.",
+                self.shown.refused.get(),
+            ),
+        ]);
+        self.shown.records.report(metrics);
+        // It has no errors today, and without its figures the others are there.
+        let _ = self.db.report(metrics);
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.shown.records.ready()
+    }
 }
 
 /// What became of a block.
@@ -192,9 +252,19 @@ impl<'c> FollowingDatabase<'c> {
                 )
             }
         };
+        let shown = Arc::new(FollowedFigures {
+            records: RecordFigures::new(),
+            blocks: Count::default(),
+            fetched: Count::default(),
+            choices: Count::default(),
+            refused: Count::default(),
+        });
+        let follower = Follower::new(keys, state.clone());
+        shown.records.show(&follower);
         Ok(Self {
             chain,
-            follower: Follower::new(keys, state.clone()),
+            follower,
+            shown,
             peers,
             disk,
             patience,
@@ -223,6 +293,31 @@ impl<'c> FollowingDatabase<'c> {
         self.follower.state()
     }
 
+    /// Its figures, for collectors. They can be kept while it follows.
+    pub fn figures(&self) -> DatabaseFigures {
+        DatabaseFigures {
+            db: self.chain.db().clone(),
+            shown: Arc::clone(&self.shown),
+        }
+    }
+
+    /// Shows what it has done.
+    fn show(&self) {
+        let Followed {
+            blocks,
+            fetched,
+            choices,
+            refused,
+            passed: _,
+            trouble: _,
+        } = self.followed;
+        self.shown.records.show(&self.follower);
+        self.shown.blocks.set(blocks);
+        self.shown.fetched.set(fetched);
+        self.shown.choices.set(choices);
+        self.shown.refused.set(refused);
+    }
+
     /// Whether it has judged all that a stream has. False if that can't be reached.
     pub fn is_at_the_end(&self, stream: &dyn Stream) -> bool {
         let position = self.state().position;
@@ -249,6 +344,8 @@ impl<'c> FollowingDatabase<'c> {
             match self.follow(stream, stop, is_enough) {
                 Ok(more) => goes_on = more,
                 Err(FollowError::Stream(error)) => {
+                    self.shown.records.failed();
+                    self.shown.records.end.look(stream);
                     self.followed.trouble = Some(error.to_string());
                     goes_on = !is_enough(self, false);
                     thread::sleep(PAUSE);
@@ -269,6 +366,8 @@ impl<'c> FollowingDatabase<'c> {
         let position = self.follower.state().position;
         if let Some(before) = where_it_ends(stream, &self.follower)? {
             self.follower.rewind(before);
+            self.shown.records.rewound();
+            self.show();
             self.followed.trouble = Some(format!(
                 "the stream is another one behind record {position}: it is read again"
             ));
@@ -276,6 +375,7 @@ impl<'c> FollowingDatabase<'c> {
         let mut reader = stream.reader(self.follower.state().position.next())?;
         let mut taken = 0_u64;
         while !stop.load(Ordering::Relaxed) {
+            self.shown.records.end.look(stream);
             let wait = match self.noted == *self.follower.state() {
                 true => WAIT,
                 false => Duration::ZERO,
@@ -301,6 +401,7 @@ impl<'c> FollowingDatabase<'c> {
                     self.pass(&item);
                     break;
                 }
+                self.shown.records.end.look(stream);
                 thread::sleep(PAUSE);
             }
             taken += 1;
@@ -326,6 +427,17 @@ impl<'c> FollowingDatabase<'c> {
 
     /// As [`Self::take`], until `stop` is set: then the record waits.
     fn take_until(&mut self, item: &StreamItem, stop: &AtomicBool) -> Result<Taken, FollowError> {
+        let taken = self.judge_until(item, stop);
+        if let Ok(Taken::Waits(_)) = taken {
+            self.shown.records.waits(figures::BLOCK);
+        }
+        self.show();
+        taken
+    }
+
+    fn judge_until(&mut self, item: &StreamItem, stop: &AtomicBool) -> Result<Taken, FollowError> {
+        let counted = Arc::clone(&self.shown);
+        let counted = &counted.records;
         loop {
             let finalized = self.follower.state().finalized;
             let (verdict, failed) = self.judge(|follower, is_known| follower.step(item, is_known));
@@ -334,28 +446,36 @@ impl<'c> FollowingDatabase<'c> {
                 Verdict::Apply(update) => {
                     let id = update.id();
                     match self.insert(*update)? {
-                        Inserted::Added | Inserted::Known | Inserted::Lost => {}
+                        Inserted::Added | Inserted::Known => counted.judged(outcome::APPLIED),
+                        Inserted::Lost => counted.judged(outcome::LOST),
                         Inserted::Bare => return Err(FollowError::NoBody(id)),
                         // Somebody may have a true one of the same block.
                         Inserted::Refused => {
+                            counted.judged(outcome::REFUSED);
                             self.fetch(id.hash, stop)?;
                         }
                     }
                 }
-                Verdict::Choose(choice) => self.choose(&choice, finalized)?,
-                Verdict::Opened(_) => {}
+                Verdict::Choose(choice) => {
+                    counted.judged(outcome::CHOSEN);
+                    self.choose(&choice, finalized)?;
+                }
+                Verdict::Opened(_) => counted.judged(outcome::OPENED),
                 Verdict::Ignore(reason) => {
+                    counted.ignored(&reason);
                     if let Ignored::NotOpened { .. } | Ignored::OtherBuilder { .. } = reason {
                         self.followed.trouble = Some(format!("ignored: {reason}"));
                     }
                 }
                 Verdict::Damaged(damage) => {
+                    counted.judged(outcome::DAMAGED);
                     self.followed.trouble = Some(damage.to_string());
                     if self.fill(damage.position, finalized)? {
                         self.followed.trouble = None;
                     }
                 }
                 Verdict::Missing(Missing::Block(hash)) => {
+                    counted.missing(figures::BLOCK);
                     let fetched = match self.refused.contains(&hash) {
                         true => Fetched::Refused,
                         false => self.fetch(hash, stop)?,
@@ -364,9 +484,11 @@ impl<'c> FollowingDatabase<'c> {
                         Fetched::All => continue,
                         // False, or of a branch that has lost.
                         Fetched::Known | Fetched::Lost => {
+                            counted.judged(outcome::LOST);
                             self.follower.skip(item);
                         }
                         Fetched::Refused => {
+                            counted.judged(outcome::REFUSED);
                             if let Some(id) = block_of(item) {
                                 remember(&mut self.refused, id.hash);
                             }
@@ -381,6 +503,7 @@ impl<'c> FollowingDatabase<'c> {
                     }
                 }
                 Verdict::Missing(Missing::Records(hole)) => {
+                    counted.missing(figures::RECORDS);
                     if !self.fill_all(hole, stop)? {
                         return Ok(Taken::Waits(B256::ZERO));
                     }
@@ -412,10 +535,12 @@ impl<'c> FollowingDatabase<'c> {
     /// Passes a record for which nobody has a block.
     fn pass(&mut self, item: &StreamItem) {
         self.followed.passed += 1;
+        self.shown.records.judged(outcome::PASSED);
         if let Some(id) = block_of(item) {
             remember(&mut self.in_vain, id.hash);
         }
         self.follower.skip(item);
+        self.show();
     }
 
     /// Adds a block, if its update is true.
@@ -453,6 +578,7 @@ impl<'c> FollowingDatabase<'c> {
         match inserted {
             Ok(_) => {
                 self.followed.blocks += 1;
+                self.show();
                 self.refused.remove(&id.hash);
                 self.in_vain.remove(&id.hash);
                 Ok(Inserted::Added)

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `peers` | others that may have what is missing |
 //! | `files` | snapshots in the shard's folder |
+//! | `figures` | what becomes of records, for collectors |
 //! | `progress` | what was applied where in the stream |
 //! | `shard_process` | the process itself: its folder, what it does about each record |
 //! | `run` | how it follows a stream |
@@ -21,6 +22,7 @@
 
 mod peers;
 mod files;
+mod figures;
 mod progress;
 mod shard_process;
 mod run;
@@ -29,6 +31,6 @@ mod database;
 mod builder_process;
 
 pub use builder_process::{BuilderOptions, BuilderProcess, BuilderProcessError};
-pub use database::{FollowError, Followed, FollowingDatabase};
+pub use database::{DatabaseFigures, FollowError, Followed, FollowingDatabase};
 pub use peers::{Peer, RemotePeer};
 pub use shard_process::{ProcessError, ProcessOptions, ShardProcess, Taken};

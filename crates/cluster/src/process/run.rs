@@ -48,6 +48,8 @@ impl ShardProcess {
                 });
                 match followed {
                     Err(ProcessError::Stream(error)) => {
+                        self.figures.records.failed();
+                        self.figures.records.end.look(stream);
                         self.shown.lock().trouble = error.to_string();
                         thread::sleep(PAUSE);
                     }
@@ -70,6 +72,7 @@ impl ShardProcess {
         let mut reader = stream.reader(position.next())?;
         let (mut unsynced, mut taken) = (0, 0_u64);
         while !stop.load(Ordering::Relaxed) {
+            self.figures.records.end.look(stream);
             let wait = if unsynced > 0 { Duration::ZERO } else { WAIT };
             let Some(item) = reader.next(wait)? else {
                 if unsynced > 0 {
@@ -106,6 +109,7 @@ impl ShardProcess {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
+                self.figures.records.end.look(stream);
                 thread::sleep(PAUSE);
             }
             taken += 1;
@@ -127,6 +131,7 @@ impl ShardProcess {
         if let Some(before) = where_it_ends(stream, &following.follower)? {
             let position = following.follower.state().position;
             following.follower.rewind(before);
+            self.figures.records.rewound();
             self.show(&following.follower);
             self.shown.lock().trouble =
                 format!("the stream is another one behind record {position}: it is read again");

@@ -1,11 +1,13 @@
 //! The process of a shard.
 
 use super::{
+    figures::{self, RecordFigures, outcome},
     files,
     peers::{Answer, Peer},
     progress::Progress,
 };
 use crate::{
+    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
     range::ShardRange,
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Journal, JournalError,
@@ -13,14 +15,19 @@ use crate::{
         Verdict,
     },
     rpc::{HostStatus, ShardHost, Wanted},
-    shard::{ApplyError, Shard, ShardLimits},
+    shard::{ApplyError, Shard, ShardLimits, ShardStats},
     snapshot::{SnapshotError, SnapshotInfo},
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::{Disk, DiskError, DiskLock, LockError};
 use cambium_primitives::BlockId;
+use cambium_snapshot::Histogram;
 use parking_lot::{Mutex, RwLock};
-use std::{io::Read, sync::Arc, time::Duration};
+use std::{
+    io::Read,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Name of the file that is locked while a process has the folder.
 const LOCK: &str = "lock";
@@ -93,7 +100,19 @@ pub struct ShardProcess {
     pub(super) shown: Mutex<Shown>,
     /// Held while a snapshot is written.
     writing: Mutex<()>,
+    pub(super) figures: ShardFigures,
     _lock: DiskLock,
+}
+
+/// What the process has counted, for collectors.
+pub(super) struct ShardFigures {
+    pub(super) records: RecordFigures,
+    refused: Tally,
+    fetched: Count,
+    /// Damage that opening the folder has found.
+    journal_damage: u64,
+    snapshots_damaged: u64,
+    snapshots: Histogram,
 }
 
 /// What changes with each record. One thread has it at a time.
@@ -123,6 +142,8 @@ pub(super) struct Shown {
     head: Option<BlockId>,
     loading: String,
     pub(super) trouble: String,
+    /// The newest snapshot in the folder: its block's number and timestamp.
+    snapshot: Option<(u64, u64)>,
 }
 
 impl std::fmt::Debug for ShardProcess {
@@ -153,7 +174,7 @@ impl ShardProcess {
             .iter()
             .map(|damage| format!("journal: {damage}"))
             .collect();
-        let mut loaded = None;
+        let (mut loaded, mut snapshots_damaged) = (None, 0);
         for (block, name) in files::list(&*disk)? {
             let source = files::read(&*disk, &name)?;
             match Shard::read_snapshot(source, options.range, options.limits) {
@@ -162,6 +183,7 @@ impl ShardProcess {
                     break;
                 }
                 Err(error) => {
+                    snapshots_damaged += 1;
                     let number = block.number;
                     let aside = format!("damaged-{name}");
                     // So that it is not one of the two that are kept.
@@ -189,6 +211,14 @@ impl ShardProcess {
             journal,
             shard: RwLock::new(None),
             writing: Mutex::new(()),
+            figures: ShardFigures {
+                records: RecordFigures::new(),
+                refused: Tally::new(&ApplyError::REFUSALS),
+                fetched: Count::default(),
+                journal_damage: recovery.damage.len() as u64,
+                snapshots_damaged,
+                snapshots: Histogram::default(),
+            },
             _lock: lock,
         };
         if let Some((shard, note)) = loaded {
@@ -263,7 +293,9 @@ impl ShardProcess {
         let mut following = self.following.lock();
         // Of the two, the one that has read more. An unreadable note is one that has read nothing.
         let noted = FollowerState::decode(note).unwrap_or_default();
-        following.snapshot = shard.oldest().number;
+        let oldest = shard.oldest();
+        following.snapshot = oldest.number;
+        self.show_snapshot(&shard, oldest);
         following.progress = Progress::default();
         following.waits = None;
         following.follower = Follower::new(following.follower.keys().clone(), noted.clone());
@@ -348,21 +380,28 @@ impl ShardProcess {
         loop {
             let before = following.follower.state().clone();
             let is_known = |id: BlockId| shard.knows(&id.hash);
+            let counted = &self.figures.records;
             match following.follower.step(item, is_known) {
                 Verdict::Apply(update) => {
                     return self.put(&shard, following, *update, record, before);
                 }
                 Verdict::Choose(choice) => {
+                    counted.judged(outcome::CHOSEN);
                     self.follow(&shard, following, &choice);
                     self.note(following, None, &record)?;
                 }
-                Verdict::Opened(_) => self.note(following, None, &record)?,
+                Verdict::Opened(_) => {
+                    counted.judged(outcome::OPENED);
+                    self.note(following, None, &record)?;
+                }
                 Verdict::Ignore(reason) => {
+                    counted.ignored(&reason);
                     if let Ignored::NotOpened { .. } | Ignored::OtherBuilder { .. } = reason {
                         self.shown.lock().trouble = format!("ignored: {reason}");
                     }
                 }
                 Verdict::Damaged(damage) => {
+                    counted.judged(outcome::DAMAGED);
                     self.shown.lock().trouble = damage.to_string();
                     for peer in &self.peers {
                         if self.fill(&shard, following, &**peer, damage.position)? {
@@ -373,25 +412,31 @@ impl ShardProcess {
                 }
                 Verdict::Missing(Missing::Block(hash)) => {
                     if is_of_the_past(&record, shard.oldest()) {
+                        counted.judged(outcome::LOST);
                         following.follower.skip(item);
                         break;
                     }
+                    counted.missing(figures::BLOCK);
                     let chain = match self.fetch(&shard, &following.follower, hash) {
                         Fetched::Blocks(chain) => chain,
                         // Of a branch that has lost.
                         Fetched::Lost => {
+                            counted.judged(outcome::LOST);
                             following.follower.skip(item);
                             break;
                         }
-                        Fetched::Nothing => return Ok(Taken::Waits(hash)),
+                        Fetched::Nothing => return Ok(self.waits(hash)),
                     };
                     for (update, bytes) in chain {
                         let id = update.id();
                         match shard.apply(id, update.update()) {
-                            Ok(()) => {}
-                            Err(ApplyError::Full { .. }) => return Ok(Taken::Full),
-                            Err(_) => return Ok(Taken::Waits(hash)),
-                        }
+                            Ok(()) => self.figures.fetched.add(1),
+                            Err(ApplyError::Full { .. }) => {
+                                counted.waits(figures::ROOM);
+                                return Ok(Taken::Full);
+                            }
+                            Err(_) => return Ok(self.waits(hash)),
+                        };
                         let state = following.follower.state();
                         following.progress.add(item.position, id, state.clone());
                         let (position, block) = (item.position, id.hash);
@@ -400,6 +445,7 @@ impl ShardProcess {
                     continue;
                 }
                 Verdict::Missing(Missing::Records(hole)) => {
+                    counted.missing(figures::RECORDS);
                     self.fill_all(&shard, following, hole)?;
                     continue;
                 }
@@ -410,10 +456,16 @@ impl ShardProcess {
         Ok(Taken::Judged)
     }
 
+    fn waits(&self, hash: B256) -> Taken {
+        self.figures.records.waits(figures::BLOCK);
+        Taken::Waits(hash)
+    }
+
     /// Passes a record for which a block is missing that nobody has. If it comes to light later, the next block that needs it fetches it.
     pub fn pass(&self, item: &StreamItem) {
         let mut following = self.following.lock();
         following.waits = None;
+        self.figures.records.judged(outcome::PASSED);
         following.follower.skip(item);
         self.show(&following.follower);
     }
@@ -430,17 +482,23 @@ impl ShardProcess {
         let id = update.id();
         match shard.apply(id, update.update()) {
             Ok(()) => {
+                self.figures.records.judged(outcome::APPLIED);
                 let at = following.follower.state().position;
                 following.progress.add(at, id, before);
                 self.note(following, Some(id.hash), &record)?;
             }
             Err(error @ ApplyError::Full { .. }) => {
+                self.figures.records.waits(figures::ROOM);
                 self.shown.lock().trouble = error.to_string();
                 following.waits = Some((update, record, before));
                 return Ok(Taken::Full);
             }
             // The builder lies, or is mistaken. What descends from the block is missing a parent.
-            Err(error) => self.shown.lock().trouble = format!("refused: {error}"),
+            Err(error) => {
+                self.figures.records.judged(outcome::REFUSED);
+                self.figures.refused.add(error.name());
+                self.shown.lock().trouble = format!("refused: {error}");
+            }
         }
         self.show(&following.follower);
         Ok(Taken::Judged)
@@ -591,6 +649,7 @@ impl ShardProcess {
     /// Writes a snapshot, with a note or that of this process.
     fn write(&self, shard: &Shard, note: Option<&[u8]>) -> Result<BlockId, ProcessError> {
         let _writing = self.writing.lock();
+        let started = Instant::now();
         let pin = shard.pin();
         let block = pin.block;
         let own = || self.state_for(block).encode();
@@ -600,6 +659,8 @@ impl ShardProcess {
             out.flush()
                 .map_err(|source| ProcessError::from(SnapshotError::Io { at: 0, source }))
         })?;
+        self.show_snapshot(shard, block);
+        self.figures.snapshots.add(started.elapsed());
         drop(pin);
         // If the newest snapshot turns out to be damaged, the one before goes on with the journal from there on.
         let oldest = files::list(&*self.disk)?.pop();
@@ -623,7 +684,21 @@ impl ShardProcess {
         state.unwrap_or(following.follower.state()).clone()
     }
 
+    /// Shows the newest snapshot, which is of a block that the shard has.
+    fn show_snapshot(&self, shard: &Shard, block: BlockId) {
+        let header = shard.header(block);
+        let timestamp = header.map_or(0, |(header, _)| header.timestamp);
+        let mut shown = self.shown.lock();
+        if shown
+            .snapshot
+            .is_none_or(|(number, _)| number <= block.number)
+        {
+            shown.snapshot = Some((block.number, timestamp));
+        }
+    }
+
     pub(super) fn show(&self, follower: &Follower) {
+        self.figures.records.show(follower);
         self.shown.lock().state = follower.state().clone();
     }
 
@@ -690,4 +765,166 @@ impl ShardHost for ShardProcess {
             trouble,
         }
     }
+}
+
+impl MetricsHost for ShardProcess {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        let Shown { head, snapshot, .. } = self.shown.lock().clone();
+        let (range, limits) = (self.options.range, self.options.limits);
+        let shard = self.shard.read().clone();
+        metrics.gauges([
+            (
+                "shard_index",
+                "Number of the shard, from 0.",
+                range.index() as u64,
+            ),
+            (
+                "shard_count",
+                "Number of shards of the state.",
+                range.count() as u64,
+            ),
+            (
+                "shard_loaded",
+                "1 once the shard has a state to serve.",
+                shard.is_some().into(),
+            ),
+            (
+                "shard_versions_max",
+                "Most blocks of which the shard may have the state.",
+                limits.versions as u64,
+            ),
+            (
+                "shard_bytes_max",
+                "Most bytes of all versions and codes.",
+                limits.bytes as u64,
+            ),
+        ]);
+        if let Some(shard) = shard {
+            report_shard(&shard.stats(), metrics);
+        }
+        if let Some(head) = head {
+            metrics.gauge(
+                "shard_head_block",
+                "The head that the builder has chosen last.",
+                head.number,
+            );
+        }
+        if let Some((number, timestamp)) = snapshot {
+            metrics.gauges([
+                (
+                    "shard_snapshot_block",
+                    "Block of the newest snapshot in the folder.",
+                    number,
+                ),
+                (
+                    "shard_snapshot_timestamp_seconds",
+                    "Timestamp of that block, in seconds since 1970.",
+                    timestamp,
+                ),
+            ]);
+        }
+        metrics.latency(
+            "shard_snapshot_write",
+            "Time in which snapshots were written.",
+            &self.figures.snapshots.latency(),
+        );
+        metrics.counters([
+            (
+                "shard_snapshots_damaged",
+                "Damaged snapshots that were set aside when the folder was opened.",
+                self.figures.snapshots_damaged,
+            ),
+            (
+                "shard_blocks_fetched",
+                "Blocks that the stream did not have, or not in order, and peers had.",
+                self.figures.fetched.get(),
+            ),
+            (
+                "journal_damaged_parts",
+                "Damaged parts that were cut out of the journal when the folder was opened.",
+                self.figures.journal_damage,
+            ),
+        ]);
+        let help = "Updates that are false, by reason.";
+        metrics.tally(
+            "shard_updates_refused",
+            help,
+            "reason",
+            &self.figures.refused,
+        );
+        self.journal.report(metrics);
+        self.figures.records.report(metrics);
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if !self.is_loaded() {
+            let loading = self.shown.lock().loading.clone();
+            return Err(format!("the shard has no state yet: {loading}"));
+        }
+        self.figures.records.ready()
+    }
+}
+
+/// Passes what a shard has.
+fn report_shard(stats: &ShardStats, metrics: &mut dyn LabelledMetrics) {
+    metrics.gauges([
+        (
+            "shard_newest_block",
+            "The highest block of which the shard has the state.",
+            stats.newest.number,
+        ),
+        (
+            "shard_newest_timestamp_seconds",
+            "Timestamp of that block, in seconds since 1970.",
+            stats.newest_timestamp,
+        ),
+        (
+            "shard_oldest_block",
+            "The oldest block of which the shard has the state: the newest final one, or that of a snapshot that is written.",
+            stats.oldest.number,
+        ),
+        (
+            "shard_versions",
+            "Number of blocks of which the shard has the state.",
+            stats.versions as u64,
+        ),
+        (
+            "shard_live_bytes",
+            "Bytes of all versions and codes, as the limit counts them.",
+            stats.live_bytes as u64,
+        ),
+        (
+            "shard_memory_bytes",
+            "Bytes of all versions and codes, with memory that was freed and is used again.",
+            stats.memory_bytes as u64,
+        ),
+        ("shard_nodes", "Trie nodes of all versions.", stats.nodes as u64),
+        (
+            "shard_codes",
+            "Contract codes of all versions.",
+            stats.codes as u64,
+        ),
+    ]);
+    metrics.counters([
+        (
+            "shard_updates",
+            "Updates applied, or known already, by this state; it starts anew with a state from elsewhere.",
+            stats.updates,
+        ),
+        (
+            "shard_reads",
+            "Requests that were answered with a node bag.",
+            stats.reads,
+        ),
+        (
+            "shard_read_keys",
+            "Accounts and slots that these requests asked for.",
+            stats.keys,
+        ),
+        (
+            "shard_read_bytes",
+            "Bytes of nodes and codes that they were answered with, before they are made compact.",
+            stats.bag_bytes,
+        ),
+    ]);
 }

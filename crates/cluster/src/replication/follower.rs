@@ -183,6 +183,20 @@ pub enum Ignored {
 }
 
 impl Ignored {
+    /// The names of all reasons.
+    pub const NAMES: [&'static str; 10] = [
+        "passed",
+        "fenced",
+        "epoch_not_opened",
+        "other_builder",
+        "old_epoch",
+        "epoch_step",
+        "known",
+        "old_choice",
+        "order",
+        "skipped",
+    ];
+
     /// Name of the reason, for counters.
     pub const fn name(&self) -> &'static str {
         match self {

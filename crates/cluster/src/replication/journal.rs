@@ -15,6 +15,7 @@
 //! ```
 
 use super::follower::{FollowerState, StateError, StreamPosition};
+use crate::metrics::{Count, LabelledMetrics};
 use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use cambium_disk::{Disk, DiskError};
 use cambium_store::{BlockLog, LogDamageKind, LogOptions, LogPosition, StoreError};
@@ -285,6 +286,22 @@ pub struct Journal {
     log: BlockLog,
     options: JournalOptions,
     index: Mutex<Index>,
+    /// As the index says, without its lock: that is held while a record is appended.
+    shown: Shown,
+}
+
+/// Number of records, and bytes of all of them.
+#[derive(Debug, Default)]
+struct Shown {
+    entries: Count,
+    bytes: Count,
+}
+
+impl Shown {
+    fn set(&self, index: &Index) {
+        self.entries.set(index.entries() as u64);
+        self.bytes.set(index.bytes());
+    }
 }
 
 impl Journal {
@@ -336,10 +353,13 @@ impl Journal {
             index.add(at, end.into(), &head);
             places.push((at, head.position));
         }
+        let shown = Shown::default();
+        shown.set(&index);
         let journal = Self {
             log,
             options,
             index: Mutex::new(index),
+            shown,
         };
         let state = match places.last() {
             Some((at, _)) => journal.read(*at)?.state,
@@ -418,6 +438,7 @@ impl Journal {
         }
         let at = self.log.append(KIND, &[&head.encode(), &state, record])?;
         index.add(at, u64::from(at.offset) + more, &head);
+        self.shown.set(&index);
         Ok(())
     }
 
@@ -464,6 +485,27 @@ impl Journal {
         (index.entries(), index.bytes())
     }
 
+    /// Passes its size to a collector.
+    pub(crate) fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        metrics.gauges([
+            (
+                "journal_records",
+                "Records in the journal.",
+                self.shown.entries.get(),
+            ),
+            (
+                "journal_bytes",
+                "Bytes of records in the journal.",
+                self.shown.bytes.get(),
+            ),
+            (
+                "journal_bytes_max",
+                "Most bytes of records that the journal may have.",
+                self.options.bytes_max,
+            ),
+        ]);
+    }
+
     /// Removes segments, from the oldest on, all of whose records are before a position of the stream: a snapshot has what they
     /// led to. Returns how many were removed.
     ///
@@ -486,6 +528,7 @@ impl Journal {
                 })?;
             }
             index.remove(segment);
+            self.shown.set(&index);
             removed += 1;
         }
         Ok(removed)

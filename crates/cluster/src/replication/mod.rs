@@ -18,6 +18,7 @@
 //! | `follower` | what a shard does about each record: a state machine without I/O, clock or thread |
 //! | `journal` | a shard's own log of what it has applied |
 //! | `stream` | the ordered stream, whatever engine replicates it; one in memory for tests |
+//! | `figures` | how far a follower is behind the stream, for collectors |
 //! | `publisher` | how a builder appends its records |
 //! | `nats` | the stream, leases, placement and snapshots on NATS JetStream |
 
@@ -25,9 +26,11 @@ mod record;
 mod follower;
 mod journal;
 mod stream;
+mod figures;
 mod publisher;
 mod nats;
 
+pub use figures::StreamEnd;
 pub use follower::{
     Counts, Damage, Follower, FollowerState, Hole, Ignored, Missing, StateError, StreamItem,
     StreamPosition, Verdict,
@@ -40,7 +43,7 @@ pub use nats::{
     Lease, Member, Nats, NatsError, NatsOptions, NatsStream, NatsTls, Placement, Registry,
     SnapshotPointer, Snapshots,
 };
-pub use publisher::{PublishError, Publisher};
+pub use publisher::{PublishError, Publisher, PublisherFigures};
 pub use record::{
     BuilderKeys, Choice, Epoch, RECORD_BYTES_MAX, Record, RecordError, SignedUpdate, Signer,
     SignerError,

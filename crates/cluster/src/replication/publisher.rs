@@ -9,8 +9,13 @@ use super::{
     record::{BuilderKeys, Record},
     stream::{AppendError, Stream, StreamError},
 };
+use crate::metrics::{Count, LabelledMetrics, MetricsHost, Tally};
 use alloy_primitives::{Bytes, keccak256};
-use std::time::Duration;
+use cambium_snapshot::Histogram;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// How often an append is tried.
 const ATTEMPTS_MAX: u32 = 12;
@@ -60,6 +65,61 @@ pub enum PublishError {
     Stream(#[from] StreamError),
 }
 
+impl PublishError {
+    const NAMES: [&'static str; 6] = ["deposed", "lost", "full", "refused", "unknown", "stream"];
+
+    /// Name of the reason, for counters.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Deposed { .. } => "deposed",
+            Self::Lost { .. } => "lost",
+            Self::Full(_) => "full",
+            Self::Refused(_) => "refused",
+            Self::Unknown { .. } => "unknown",
+            Self::Stream(_) => "stream",
+        }
+    }
+}
+
+/// What a publisher has appended, for collectors.
+#[derive(Debug)]
+pub struct PublisherFigures {
+    epoch: u64,
+    tail: Count,
+    retries: Count,
+    failures: Tally,
+    acknowledged: Histogram,
+}
+
+impl MetricsHost for PublisherFigures {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        metrics.gauges([
+            (
+                "publish_epoch",
+                "Epoch in which this process publishes.",
+                self.epoch,
+            ),
+            (
+                "publish_tail_position",
+                "Position of the last record of the stream that the publisher knows of.",
+                self.tail.get(),
+            ),
+        ]);
+        metrics.latency(
+            "publish",
+            "Time from the first append of a record to its acknowledgement.",
+            &self.acknowledged.latency(),
+        );
+        metrics.counter(
+            "publish_retries",
+            "Appends that were tried again.",
+            self.retries.get(),
+        );
+        let help = "Records that were not acknowledged, by reason. They are published later, or the process ends.";
+        metrics.tally("publish_failures", help, "reason", &self.failures);
+    }
+}
+
 /// Appends the records of one builder in one epoch.
 #[derive(Debug)]
 pub struct Publisher<S> {
@@ -67,7 +127,7 @@ pub struct Publisher<S> {
     keys: BuilderKeys,
     epoch: u64,
     tail: StreamPosition,
-    retries: u64,
+    figures: Arc<PublisherFigures>,
 }
 
 /// What looking behind the tail has found.
@@ -92,7 +152,13 @@ impl<S: Stream> Publisher<S> {
             keys,
             epoch,
             tail,
-            retries: 0,
+            figures: Arc::new(PublisherFigures {
+                epoch,
+                tail: Count::new(tail.0),
+                retries: Count::default(),
+                failures: Tally::new(&PublishError::NAMES),
+                acknowledged: Histogram::default(),
+            }),
         })
     }
 
@@ -102,8 +168,13 @@ impl<S: Stream> Publisher<S> {
     }
 
     /// How often it had to try again.
-    pub const fn retries(&self) -> u64 {
-        self.retries
+    pub fn retries(&self) -> u64 {
+        self.figures.retries.get()
+    }
+
+    /// What it has appended, for collectors.
+    pub fn figures(&self) -> Arc<PublisherFigures> {
+        Arc::clone(&self.figures)
     }
 
     /// Takes the stream's last record for the tail, after [`PublishError::Lost`].
@@ -122,6 +193,17 @@ impl<S: Stream> Publisher<S> {
     ///
     /// If the builder is deposed, or if the stream refuses or can't be reached.
     pub fn publish(&mut self, record: &Record) -> Result<StreamPosition, PublishError> {
+        let started = Instant::now();
+        let published = self.append(record);
+        self.figures.tail.set(self.tail.0);
+        match &published {
+            Ok(_) => self.figures.acknowledged.add(started.elapsed()),
+            Err(error) => self.figures.failures.add(error.name()),
+        }
+        published
+    }
+
+    fn append(&mut self, record: &Record) -> Result<StreamPosition, PublishError> {
         let bytes = Bytes::from(record.encode());
         let id = id_of(record);
         let mut round = 0;
@@ -141,7 +223,7 @@ impl<S: Stream> Publisher<S> {
                 Err(AppendError::Refused(what)) => return Err(PublishError::Refused(what)),
                 Err(failed) => failed,
             };
-            self.retries += 1;
+            self.figures.retries.add(1);
             last = failed.to_string();
             if matches!(failed, AppendError::Unknown(_)) {
                 self.stream.pause(attempt);

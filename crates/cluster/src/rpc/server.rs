@@ -1,6 +1,7 @@
 //! A shard's process as a server: calls are bounded in number, bytes and time, and refused early beyond that.
 
 use super::{
+    figures::{Call, Method, OK, Open, REFUSED, ServerFigures, Waiting, outcome_of},
     tls::{TlsError, TlsFiles},
     wire::{
         Answer, Fault, ReadCall, ReadReply, SnapshotCall, SnapshotReply, StatusCall, StatusReply,
@@ -25,7 +26,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -187,6 +188,7 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    figures: Arc<ServerFigures>,
 }
 
 impl Server {
@@ -199,12 +201,22 @@ impl Server {
         let error = |source| ServeError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
-        Ok(Self { listener, address })
+        let figures = Arc::new(ServerFigures::new());
+        Ok(Self {
+            listener,
+            address,
+            figures,
+        })
     }
 
     /// The address at which it listens, with the port that it got.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it answers, for collectors. It can be kept while the server runs.
+    pub fn figures(&self) -> Arc<ServerFigures> {
+        Arc::clone(&self.figures)
     }
 
     /// Answers calls until `stop` ends, and then those that have begun.
@@ -219,11 +231,12 @@ impl Server {
         tls: Option<&TlsFiles>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
+        self.figures.serves(&Method::OF_SHARDS);
         let methods = Methods {
             host,
+            figures: self.figures(),
             calls: Arc::new(Semaphore::new(limits.calls)),
             snapshots: Arc::new(Semaphore::new(limits.snapshots)),
-            waiting: Arc::default(),
             turned_away: AtomicU64::new(0),
             limits,
         };
@@ -245,10 +258,12 @@ impl Server {
         tls: Option<&TlsFiles>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
+        self.figures.serves(&Method::OF_BUILDERS);
         let methods = BuilderMethods {
             host,
+            figures: self.figures(),
             calls: Arc::new(Semaphore::new(limits.calls)),
-            stall: limits.stall,
+            limits,
         };
         let service = BuilderServer::new(methods)
             .max_decoding_message_size(limits.request_bytes + MESSAGE_ROOM)
@@ -283,7 +298,8 @@ impl Server {
             server = server.tls_config(tls.server().map_err(Box::new)?)?;
         }
         let (to_serve, incoming) = mpsc::channel(1);
-        let accepting = tokio::spawn(accept(self.listener, limits.connections, to_serve));
+        let accepting = accept(self.listener, limits.connections, to_serve, self.figures);
+        let accepting = tokio::spawn(accepting);
         let incoming = ReceiverStream::new(incoming);
         let served = server.serve_with_incoming_shutdown(service, incoming, stop);
         let served = served.await;
@@ -297,6 +313,7 @@ async fn accept(
     listener: TcpListener,
     connections: usize,
     to_serve: mpsc::Sender<io::Result<Connection>>,
+    figures: Arc<ServerFigures>,
 ) {
     let permits = Arc::new(Semaphore::new(connections));
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
@@ -304,6 +321,7 @@ async fn accept(
             Ok((stream, _)) => stream.set_nodelay(true).map(|()| Connection {
                 stream,
                 _permit: permit,
+                _open: Open::new(&figures),
             }),
             // Of one connection, or of all: there may be no file descriptors left.
             Err(_) => {
@@ -330,6 +348,7 @@ async fn accept(
 struct Connection {
     stream: TcpStream,
     _permit: OwnedSemaphorePermit,
+    _open: Open,
 }
 
 impl Connected for Connection {
@@ -383,28 +402,18 @@ impl AsyncWrite for Connection {
 /// The methods of the service.
 struct Methods<H> {
     host: Arc<H>,
+    figures: Arc<ServerFigures>,
     calls: Arc<Semaphore>,
     snapshots: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
     turned_away: AtomicU64,
     limits: ServerLimits,
-}
-
-/// A call that waits for its turn.
-struct Waiting(Arc<AtomicUsize>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl<H: ShardHost> Methods<H> {
     /// Waits for a turn, unless too many do.
     async fn turn(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let own = Waiting(Arc::clone(&self.waiting));
-        if waiting >= self.limits.waiting {
+        let (own, waiting) = Waiting::new(&self.figures);
+        if waiting >= self.limits.waiting as u64 {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
             return Err(Status::resource_exhausted(format!(
                 "{waiting} calls wait: ask a replica, or later"
@@ -428,40 +437,14 @@ impl<H: ShardHost> Methods<H> {
         });
         work.await.map_err(|_| Status::internal(PANIC))
     }
-}
 
-type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-#[tonic::async_trait]
-impl<H: ShardHost> ShardMethods for Methods<H> {
-    type UpdateStream = Parts<UpdateReply>;
-    type SnapshotStream = Parts<SnapshotReply>;
-
-    async fn status(&self, _: Request<StatusCall>) -> Result<Response<StatusReply>, Status> {
-        let (status, stats) = self
-            .in_turn(|host| (host.status(), host.shard().map(|shard| shard.stats())))
-            .await?;
-        let turned_away = self.turned_away.load(Ordering::Relaxed);
-        Ok(Response::new(status_reply(status, stats, turned_away)))
+    /// Counts a call from here on.
+    fn begin<T>(&self, method: Method, call: &Request<T>) -> Call {
+        Call::begin(&self.figures, method, call.metadata(), self.limits.time)
     }
 
-    async fn read(&self, call: Request<ReadCall>) -> Result<Response<ReadReply>, Status> {
-        let call = call.into_inner();
-        let answer = self
-            .in_turn(move |host| answer(host, &call.request))
-            .await?;
-        let answer = Some(match answer {
-            Ok(bag) => Answer::Bag(bag),
-            Err(error) => Answer::Fault(Fault::from(&error)),
-        });
-        Ok(Response::new(ReadReply { answer }))
-    }
-
-    async fn update(
-        &self,
-        call: Request<UpdateCall>,
-    ) -> Result<Response<Self::UpdateStream>, Status> {
-        let wanted = match call.into_inner().which {
+    async fn update_parts(&self, call: UpdateCall) -> Result<Parts<UpdateReply>, Status> {
+        let wanted = match call.which {
             Some(Which::Block(hash)) => B256::try_from(&hash[..]).ok().map(Wanted::Block),
             Some(Which::Position(position)) => Some(Wanted::Position(position)),
             None => None,
@@ -474,14 +457,16 @@ impl<H: ShardHost> ShardMethods for Methods<H> {
             .map_err(Status::data_loss)?
             .ok_or_else(|| Status::not_found("this record is not kept here"))?
             .0;
-        let parts = sent(update, self.limits.stall).map(|part| Ok(UpdateReply { part }));
-        Ok(Response::new(Box::pin(parts)))
+        let sender = PartSender {
+            figures: Arc::clone(&self.figures),
+            method: Method::Update,
+            stall: self.limits.stall,
+        };
+        let parts = sender.send_all(update).map(|part| Ok(UpdateReply { part }));
+        Ok(Box::pin(parts))
     }
 
-    async fn snapshot(
-        &self,
-        _: Request<SnapshotCall>,
-    ) -> Result<Response<Self::SnapshotStream>, Status> {
+    fn snapshot_parts(&self) -> Result<Parts<SnapshotReply>, Status> {
         let busy =
             |_| Status::resource_exhausted("snapshots are sent to others: ask a replica, or later");
         let permit = Arc::clone(&self.snapshots)
@@ -491,6 +476,7 @@ impl<H: ShardHost> ShardMethods for Methods<H> {
         let (to_send, parts) = mpsc::channel(PARTS_WAITING);
         let stall = self.limits.stall;
         let host = Arc::clone(&self.host);
+        let figures = Arc::clone(&self.figures);
         spawn_blocking(move || {
             let _permit = permit;
             // It may wait for whoever follows the stream.
@@ -500,12 +486,66 @@ impl<H: ShardHost> ShardMethods for Methods<H> {
                 part: Vec::with_capacity(PART_BYTES),
                 stall,
                 runtime: Handle::current(),
+                figures,
             };
             // An error is that of a receiver that has gone, or takes nothing.
             let _ = shard.write_snapshot(out, &note);
         });
         let parts = ReceiverStream::new(parts).map(|part| Ok(SnapshotReply { part }));
-        Ok(Response::new(Box::pin(parts)))
+        Ok(Box::pin(parts))
+    }
+}
+
+type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl<H: ShardHost> ShardMethods for Methods<H> {
+    type UpdateStream = Parts<UpdateReply>;
+    type SnapshotStream = Parts<SnapshotReply>;
+
+    async fn status(&self, call: Request<StatusCall>) -> Result<Response<StatusReply>, Status> {
+        let own = self.begin(Method::Status, &call);
+        let found = self.in_turn(|host| (host.status(), host.shard().map(|shard| shard.stats())));
+        let (status, stats) = own.ended(found.await)?;
+        let turned_away = self.turned_away.load(Ordering::Relaxed);
+        Ok(Response::new(status_reply(status, stats, turned_away)))
+    }
+
+    async fn read(&self, call: Request<ReadCall>) -> Result<Response<ReadReply>, Status> {
+        let own = self.begin(Method::Read, &call);
+        let call = call.into_inner();
+        let answer = self.in_turn(move |host| answer(host, &call.request)).await;
+        let answer = match answer {
+            Ok(Ok(bag)) => {
+                self.figures.add_bytes(Method::Read, bag.len());
+                own.end(OK);
+                Answer::Bag(bag)
+            }
+            Ok(Err(error)) => {
+                own.end(outcome_of(&error));
+                Answer::Fault(Fault::from(&error))
+            }
+            Err(status) => return own.ended(Err(status)),
+        };
+        let answer = Some(answer);
+        Ok(Response::new(ReadReply { answer }))
+    }
+
+    async fn update(
+        &self,
+        call: Request<UpdateCall>,
+    ) -> Result<Response<Self::UpdateStream>, Status> {
+        let own = self.begin(Method::Update, &call);
+        let parts = self.update_parts(call.into_inner()).await;
+        own.ended(parts.map(Response::new))
+    }
+
+    async fn snapshot(
+        &self,
+        call: Request<SnapshotCall>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        let own = self.begin(Method::Snapshot, &call);
+        own.ended(self.snapshot_parts().map(Response::new))
     }
 }
 
@@ -524,8 +564,44 @@ pub trait BuilderHost: Send + Sync + 'static {
 
 struct BuilderMethods<H> {
     host: Arc<H>,
+    figures: Arc<ServerFigures>,
     calls: Arc<Semaphore>,
-    stall: Duration,
+    limits: ServerLimits,
+}
+
+impl<H: BuilderHost> BuilderMethods<H> {
+    /// Counts a call from here on.
+    fn begin<T>(&self, method: Method, call: &Request<T>) -> Call {
+        Call::begin(&self.figures, method, call.metadata(), self.limits.time)
+    }
+
+    /// Hands over a submission. `Ok(Err)` says why the builder does not take it.
+    async fn submitted(&self, submission: &[u8]) -> Result<Result<(), String>, Status> {
+        let (waiting, _) = Waiting::new(&self.figures);
+        let _permit = self.calls.acquire().await;
+        drop(waiting);
+        let submission = Submission::decode(submission);
+        let submission = submission.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok(self.host.submit(submission))
+    }
+
+    async fn witness_parts(&self, hash: &[u8]) -> Result<Parts<WitnessReply>, Status> {
+        let hash = B256::try_from(hash)
+            .map_err(|_| Status::invalid_argument("a block's hash has 32 bytes"))?;
+        let host = Arc::clone(&self.host);
+        let made = spawn_blocking(move || host.witness(&hash)).await;
+        let witness = made.map_err(|_| Status::internal(PANIC))?;
+        let witness = witness.ok_or_else(|| Status::not_found("this block is not kept here"))?;
+        let sender = PartSender {
+            figures: Arc::clone(&self.figures),
+            method: Method::Witness,
+            stall: self.limits.stall,
+        };
+        let parts = sender
+            .send_all(witness)
+            .map(|part| Ok(WitnessReply { part }));
+        Ok(Box::pin(parts))
+    }
 }
 
 #[tonic::async_trait]
@@ -533,10 +609,13 @@ impl<H: BuilderHost> BuilderCalls for BuilderMethods<H> {
     type WitnessStream = Parts<WitnessReply>;
 
     async fn submit(&self, call: Request<SubmitCall>) -> Result<Response<SubmitReply>, Status> {
-        let _permit = self.calls.acquire().await;
-        let submission = Submission::decode(&call.into_inner().submission);
-        let submission = submission.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let refused = self.host.submit(submission).err().unwrap_or_default();
+        let own = self.begin(Method::Submit, &call);
+        let taken = match self.submitted(&call.into_inner().submission).await {
+            Ok(taken) => taken,
+            Err(status) => return own.ended(Err(status)),
+        };
+        own.end(if taken.is_ok() { OK } else { REFUSED });
+        let refused = taken.err().unwrap_or_default();
         Ok(Response::new(SubmitReply { refused }))
     }
 
@@ -544,29 +623,35 @@ impl<H: BuilderHost> BuilderCalls for BuilderMethods<H> {
         &self,
         call: Request<WitnessCall>,
     ) -> Result<Response<Self::WitnessStream>, Status> {
-        let hash = B256::try_from(&call.into_inner().hash[..])
-            .map_err(|_| Status::invalid_argument("a block's hash has 32 bytes"))?;
-        let host = Arc::clone(&self.host);
-        let made = spawn_blocking(move || host.witness(&hash)).await;
-        let witness = made.map_err(|_| Status::internal(PANIC))?;
-        let witness = witness.ok_or_else(|| Status::not_found("this block is not kept here"))?;
-        let parts = sent(witness, self.stall).map(|part| Ok(WitnessReply { part }));
-        Ok(Response::new(Box::pin(parts)))
+        let own = self.begin(Method::Witness, &call);
+        let parts = self.witness_parts(&call.into_inner().hash).await;
+        own.ended(parts.map(Response::new))
     }
 }
 
-/// The parts of bytes, which are dropped if their receiver takes nothing for too long.
-fn sent(bytes: Bytes, stall: Duration) -> ReceiverStream<Bytes> {
-    let (to_send, parts) = mpsc::channel(PARTS_WAITING);
-    tokio::spawn(async move {
-        for part in parts_of(bytes) {
-            match timeout(stall, to_send.send(part)).await {
-                Ok(Ok(())) => {}
-                _ => return,
+/// Sends bytes in parts, and counts them.
+struct PartSender {
+    figures: Arc<ServerFigures>,
+    method: Method,
+    /// Longest time for which the receiver may take nothing.
+    stall: Duration,
+}
+
+impl PartSender {
+    /// The parts of bytes, which are dropped if their receiver takes nothing for too long.
+    fn send_all(self, bytes: Bytes) -> ReceiverStream<Bytes> {
+        let (to_send, parts) = mpsc::channel(PARTS_WAITING);
+        tokio::spawn(async move {
+            for part in parts_of(bytes) {
+                let length = part.len();
+                match timeout(self.stall, to_send.send(part)).await {
+                    Ok(Ok(())) => self.figures.add_bytes(self.method, length),
+                    _ => return,
+                }
             }
-        }
-    });
-    ReceiverStream::new(parts)
+        });
+        ReceiverStream::new(parts)
+    }
 }
 
 /// The parts in which bytes are sent.
@@ -621,14 +706,19 @@ struct PartWriter<'p> {
     part: Vec<u8>,
     stall: Duration,
     runtime: Handle,
+    figures: Arc<ServerFigures>,
 }
 
 impl PartWriter<'_> {
     fn send(&mut self) -> io::Result<()> {
         let part = std::mem::replace(&mut self.part, Vec::with_capacity(PART_BYTES));
+        let length = part.len();
         let sent = timeout(self.stall, self.parts.send(part.into()));
         match self.runtime.block_on(sent) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.figures.add_bytes(Method::Snapshot, length);
+                Ok(())
+            }
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }

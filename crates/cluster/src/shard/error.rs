@@ -76,6 +76,30 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
+    /// The names of the reasons for which an update is never applied: not for room, and not for what is no update.
+    pub const REFUSALS: [&'static str; 6] = [
+        "other_header",
+        "no_parent",
+        "number",
+        "top",
+        "changes",
+        "no_code",
+    ];
+
+    /// Name of the reason, for counters.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::OtherHeader { .. } => "other_header",
+            Self::NoParent { .. } => "no_parent",
+            Self::Number { .. } => "number",
+            Self::Top { .. } => "top",
+            Self::Changes { .. } => "changes",
+            Self::NoCode { .. } => "no_code",
+            Self::Full { .. } => "full",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
     pub(super) fn top(id: BlockId, error: TopError) -> Self {
         let source = Box::new(error);
         Self::Top { id, source }

@@ -688,12 +688,15 @@ impl Shard {
     pub fn stats(&self) -> ShardStats {
         let known = self.known.read();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (newest, newest_timestamp) = known.newest();
         ShardStats {
             oldest: known.oldest(),
-            newest: known.newest(),
+            newest,
+            newest_timestamp,
             versions: known.len(),
             nodes: self.subtries.iter().map(|trie| trie.read().nodes()).sum(),
             memory_bytes: self.memory_bytes_of(&known),
+            live_bytes: self.live_bytes_of(&known),
             codes: self.codes.read().len(),
             updates: get(&self.counters.updates),
             refused: get(&self.counters.refused),

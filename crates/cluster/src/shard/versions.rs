@@ -34,12 +34,16 @@ pub struct ShardStats {
     pub oldest: BlockId,
     /// The block with the highest number; of several, the one with the lowest hash.
     pub newest: BlockId,
+    /// Timestamp of the newest block, in seconds since 1970.
+    pub newest_timestamp: u64,
     /// Number of blocks of which it has the state.
     pub versions: usize,
     /// Number of nodes of all versions.
     pub nodes: usize,
     /// Bytes of memory of nodes and lists.
     pub memory_bytes: usize,
+    /// Of these, without memory that was freed and is used again: what the limit of bytes is about.
+    pub live_bytes: usize,
     /// Number of codes, whose bytes are part of the memory.
     pub codes: usize,
     /// Updates applied, or known already.
@@ -71,10 +75,11 @@ impl Known {
         self.oldest
     }
 
-    pub(super) fn newest(&self) -> BlockId {
-        let ids = self.blocks.values().map(|block| block.id);
-        ids.max_by_key(|id| (id.number, std::cmp::Reverse(id.hash)))
-            .unwrap_or(self.oldest)
+    /// The block with the highest number, and its timestamp.
+    pub(super) fn newest(&self) -> (BlockId, u64) {
+        let blocks = self.blocks.values();
+        let newest = blocks.max_by_key(|block| (block.id.number, std::cmp::Reverse(block.id.hash)));
+        newest.map_or((self.oldest, 0), |block| (block.id, block.header.timestamp))
     }
 
     pub(super) fn get(&self, hash: &B256) -> Option<&BlockVersion> {

@@ -8,7 +8,10 @@ use super::{
 use cambium::{Address, B256};
 use cambium_cluster::ShardRange;
 use clap::{Args as ClapArgs, Subcommand};
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 pub(crate) const SHARD_HELP: &str = "\
 A shard keeps its part of the state in memory, at all blocks from the newest final one on, and answers reads with proofs. It \
@@ -136,6 +139,24 @@ pub(crate) struct ListenArgs {
     pub(crate) public: Option<String>,
 }
 
+/// Where a process shows its figures.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct MetricsArgs {
+    /// Serve the process's figures over HTTP: /metrics for Prometheus, /health and /ready. A port alone is on the loopback; port 0 is
+    /// any that is free
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_metrics)]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+fn parse_metrics(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        Err(_) => text.parse().map_err(|_| {
+            "an IP address with a port, or a port, is expected, such as 127.0.0.1:9100".to_owned()
+        }),
+    }
+}
+
 /// Builders whose records are believed.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct BelievedArgs {
@@ -191,6 +212,8 @@ pub(crate) struct ShardArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub(crate) snapshot_blocks: u64,
     #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
     pub(crate) nats: NatsArgs,
     #[command(flatten)]
     pub(crate) builders: BuilderArgs,
@@ -242,6 +265,8 @@ pub(crate) struct FeedArgs {
     #[arg(long)]
     pub(crate) no_bodies: bool,
     #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
     pub(crate) nats: NatsArgs,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
@@ -261,6 +286,10 @@ pub(crate) struct FollowArgs {
     /// Of --follow: end once all that the cluster has published is there
     #[arg(long, requires = "follow")]
     pub(crate) once: bool,
+    /// Of --follow: serve the figures of the database over HTTP, once it follows: /metrics for Prometheus, /health and /ready. A port
+    /// alone is on the loopback; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS", requires = "follow", value_parser = parse_metrics)]
+    pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) on: OnNatsArgs,
     #[command(flatten)]
@@ -323,6 +352,10 @@ pub(crate) struct UpArgs {
     /// End once all shards are at the head of the database
     #[arg(long)]
     pub(crate) once: bool,
+    /// Serve the figures of all processes over HTTP, as the processes' own --metrics does: those of the feed at this address, those of
+    /// the shards at the ports after it, in their order. A port alone is on the loopback; with port 0 each has any that is free
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_metrics)]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -362,6 +395,8 @@ pub(crate) struct BuilderProcessArgs {
     #[arg(long, value_name = "N")]
     pub(crate) blocks: Option<u64>,
     #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
     pub(crate) nats: NatsArgs,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
@@ -383,6 +418,8 @@ pub(crate) struct ClientArgs {
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
     pub(crate) nats: NatsArgs,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
@@ -400,6 +437,8 @@ pub(crate) struct ValidatorArgs {
     /// End after this many blocks
     #[arg(long, value_name = "N")]
     pub(crate) blocks: Option<u64>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
     #[command(flatten)]

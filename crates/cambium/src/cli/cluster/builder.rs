@@ -10,6 +10,7 @@ use super::{
     },
     connect, get, init, key,
     members::{self, Membership},
+    metrics::Serving,
 };
 use cambium_cluster::{
     Builder, BuilderKeys, BuilderOptions, BuilderProcess, Incomplete, Reader, Role, ServerLimits,
@@ -35,6 +36,7 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
     let signer = key::read(&args.key, spec.chain_id)?;
     let runtime = connect::runtime()?;
     let (server, own) = connect::listen(&args.at, tls.as_ref(), &runtime)?;
+    let shown = Serving::new(args.metrics.metrics, "builder", &runtime, out)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let (shards, clients) = members::shards(&nats, tls.as_ref(), runtime.handle())?;
@@ -63,6 +65,8 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
     let process = BuilderProcess::new(builder, header, spec, signer, publisher, epoch, options);
     let process = Arc::new(process);
     let host = Arc::clone(&process);
+    shown.add(Arc::<BuilderProcess<_>>::clone(&process));
+    shown.add(server.figures());
     runtime.spawn(async move {
         let forever = std::future::pending();
         let limits = ServerLimits::default();

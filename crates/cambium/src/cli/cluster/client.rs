@@ -8,6 +8,7 @@ use super::{
         proof::fork_rules,
     },
     connect, get, members,
+    metrics::{ClientFigures, Serving, dropped},
 };
 use cambium::{
     BlockSource, ChainError,
@@ -18,6 +19,7 @@ use cambium_cluster::{BuilderKeys, DroppedError, NodeBag, Reader, ReaderError, S
 use serde_json::json;
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -28,6 +30,7 @@ pub(super) fn run(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
     let tls = connect::tls(&args.tls);
     let spec = fork_rules(&args.rules)?;
     let runtime = connect::runtime()?;
+    let shown = Serving::new(args.metrics.metrics, "client", &runtime, out)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let (shards, clients) = members::shards(&nats, tls.as_ref(), runtime.handle())?;
@@ -48,8 +51,8 @@ pub(super) fn run(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
         ..DraftAttributes::default()
     };
     let guessed = spec.draft(&header, ran_on.hash, &attributes).header;
-    let (mut submitted, mut bytes) = (0_u64, 0_u64);
-    let mut dropped = BTreeMap::<&str, u64>::new();
+    let figures = Arc::new(ClientFigures::new());
+    shown.add(Arc::<ClientFigures>::clone(&figures));
     let start = Instant::now();
     for file in &args.files {
         for block in BlockSource::open(file).map_err(ChainError::from)? {
@@ -60,7 +63,7 @@ pub(super) fn run(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
                 let sender = match recover_sender(index, &transaction, true) {
                     Ok(sender) => sender,
                     Err(SignatureError { .. }) => {
-                        *dropped.entry("an invalid signature").or_default() += 1;
+                        figures.dropped.add(dropped::SIGNATURE);
                         continue;
                     }
                 };
@@ -81,26 +84,29 @@ pub(super) fn run(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
                     },
                     (Err(error), _) => {
                         let kind = match &error {
-                            DroppedError::Invalid { .. } => "invalid",
-                            DroppedError::Reverts { .. } => "reverts",
-                            DroppedError::Reader(ReaderError::Read(_)) => "the state can't be read",
-                            _ => "other reasons",
+                            DroppedError::Invalid { .. } => dropped::INVALID,
+                            DroppedError::Reverts { .. } => dropped::REVERTS,
+                            DroppedError::Reader(ReaderError::Read(_)) => dropped::UNREADABLE,
+                            _ => dropped::OTHER,
                         };
-                        *dropped.entry(kind).or_default() += 1;
+                        figures.dropped.add(kind);
                         out.note(format_args!("transaction {hash} is dropped: {error}"));
                         continue;
                     }
                 };
-                bytes += submission.bag.bytes() as u64;
+                figures.bytes.add(submission.bag.bytes() as u64);
                 let taken = runtime.block_on(builder.submit(&submission));
                 taken
                     .map_err(Failure::cluster)?
                     .map_err(|refused| Failure::cluster(format!("the builder: {refused}")))?;
-                submitted += 1;
+                figures.submitted.add(1);
             }
         }
     }
     let elapsed = start.elapsed();
+    let (submitted, bytes) = (figures.submitted.get(), figures.bytes.get());
+    let counts = figures.dropped.counts();
+    let dropped: BTreeMap<_, _> = counts.filter(|(_, count)| *count > 0).collect();
     let mut table = Table::default()
         .row("ran on", ran_on)
         .row("submitted", count(submitted))

@@ -9,13 +9,14 @@ use super::{
         signals::Stop,
     },
     connect, init, key, members,
+    metrics::{FeedFigures, Serving},
 };
 use cambium::{BlockId, Chain};
 use cambium_cluster::{
     NatsStream, PublishError, Publisher, Record, ShardRange, Signer, Source, StreamPosition,
 };
 use serde_json::json;
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 /// Time between two looks for new blocks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -33,11 +34,15 @@ pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
         Failure::cluster("there are no snapshots of shards: cluster init makes a cluster")
     })?;
     let runtime = connect::runtime()?;
+    let shown = Serving::new(args.metrics.metrics, "feed", &runtime, out)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let tls = connect::tls(&args.tls);
     let known = members::epoch_of(&registry, tls.as_ref(), &runtime)?;
     let (publisher, epoch) = init::open_epoch(&signer, &args.builders, known, &nats)?;
     let stop = Stop::on_signals();
+    let figures = Arc::new(FeedFigures::default());
+    shown.add(Arc::<FeedFigures>::clone(&figures));
+    shown.add(publisher.figures());
     let mut feed = Feed {
         chain,
         range,
@@ -49,6 +54,7 @@ pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
         final_below: args.final_below,
         bodies: !args.no_bodies,
         blocks: 0,
+        figures,
     };
     out.note(format_args!(
         "epoch {epoch}: blocks from {} on are published",
@@ -90,14 +96,22 @@ pub(super) struct Feed {
     /// Whether updates have the blocks' transactions.
     pub(super) bodies: bool,
     pub(super) blocks: u64,
+    pub(super) figures: Arc<FeedFigures>,
 }
 
 impl Feed {
     /// Publishes what is new. Returns whether there was anything.
     pub(super) fn step(&mut self, out: &Output) -> Result<bool, Failure> {
+        let stepped = self.publish_new(out);
+        self.figures.published.set(self.published.number);
+        stepped
+    }
+
+    fn publish_new(&mut self, out: &Output) -> Result<bool, Failure> {
         let mut db = self.chain.db().clone();
         db.catch_up()?;
         let head = db.head();
+        self.figures.head.set(head.number);
         if head == self.published {
             return Ok(false);
         }
@@ -125,6 +139,8 @@ impl Feed {
                 self.publish(&Record::from(signed), out)?;
                 self.published = id;
                 self.blocks += 1;
+                self.figures.published.set(id.number);
+                self.figures.blocks.add(1);
             }
         } else {
             self.published = head;

@@ -9,6 +9,7 @@ use super::{
     },
     connect,
     members::Replicas,
+    metrics::Serving,
 };
 use cambium::{Chain, Disk, StdDisk};
 use cambium_cluster::{BuilderKeys, Followed, FollowingDatabase};
@@ -42,11 +43,13 @@ pub(crate) fn follow(
         follow,
         builders,
         once,
+        metrics,
         on,
         tls,
     } = args.clone();
     let nats = connect::nats(&NatsArgs { nats: follow, on }, None)?;
     let runtime = connect::runtime()?;
+    let shown = Serving::new(metrics, "database", &runtime, out)?;
     let peers = Replicas {
         registry: nats.registry().map_err(Failure::cluster)?,
         range: None,
@@ -62,6 +65,7 @@ pub(crate) fn follow(
     let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(datadir.join(FOLDER)));
     let database = FollowingDatabase::new(chain, disk, keys, vec![Box::new(peers)], PATIENCE);
     let mut database = database.map_err(Failure::cluster)?;
+    shown.add(Arc::new(database.figures()));
     out.note(format_args!(
         "the cluster is followed from block {} on",
         chain.db().head()

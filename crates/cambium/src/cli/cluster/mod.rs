@@ -3,6 +3,7 @@
 mod connect;
 mod key;
 mod members;
+mod metrics;
 mod init;
 mod feed;
 mod republish;

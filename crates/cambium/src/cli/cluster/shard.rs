@@ -10,6 +10,7 @@ use super::{
     },
     connect,
     members::{Membership, Replicas},
+    metrics::Serving,
 };
 use cambium::{BlockId, Disk, StdDisk};
 use cambium_cluster::{
@@ -40,6 +41,8 @@ pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
     let stop = Stop::on_signals();
     let runtime = connect::runtime()?;
     let (server, own) = connect::listen(&args.at, tls.as_ref(), &runtime)?;
+    let shown = Serving::new(args.metrics.metrics, "shard", &runtime, out)?;
+    let of_server = server.figures();
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let stream = nats.stream().map_err(Failure::cluster)?;
@@ -68,14 +71,16 @@ pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
     let process = ShardProcess::open(disk, keys, vec![Box::new(replicas)], options);
     let process = Arc::new(process.map_err(Failure::cluster)?);
     let host = Arc::clone(&process);
+    shown.add(Arc::<ShardProcess>::clone(&process));
+    shown.add(of_server);
     let (end, ended) = oneshot::channel::<()>();
-    let of_server = tls.clone();
+    let files = tls.clone();
     let serving = runtime.spawn(async move {
         let stop = async {
             let _ = ended.await;
         };
         let limits = ServerLimits::default();
-        server.run(host, limits, of_server.as_ref(), stop).await
+        server.run(host, limits, files.as_ref(), stop).await
     });
     let name = args.member.clone().unwrap_or_else(|| {
         let port = own.rsplit(':').next().unwrap_or_default();

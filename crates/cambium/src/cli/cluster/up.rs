@@ -15,6 +15,7 @@ use super::{
     connect,
     feed::Feed,
     init, key, members,
+    metrics::{FeedFigures, Serving},
     nats_server::NatsServer,
 };
 use cambium::{BlockSource, Chain, Options, StdDisk};
@@ -23,6 +24,7 @@ use cambium_workload::{Workload, WorkloadParams};
 use serde_json::json;
 use std::{
     env, fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -56,6 +58,8 @@ impl Drop for Shards {
 
 pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
     let stop = Stop::on_signals();
+    let runtime = connect::runtime()?;
+    let shown = Serving::new(args.metrics, "feed", &runtime, out)?;
     let folder = &args.folder;
     fs::create_dir_all(folder).map_err(Failure::io(folder, "create"))?;
     let datadir = match &args.datadir {
@@ -105,11 +109,12 @@ pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
         thread::sleep(LOOK);
     }
     out.say(how_to(args, url, &signer, started.elapsed()))?;
-    let runtime = connect::runtime()?;
     let known = members::epoch_of(&registry, None, &runtime)?;
-    drop(runtime);
     let (publisher, epoch) = init::open_epoch(&signer, &[], known, &nats)?;
     let range = ShardRange::new(0, args.shards).map_err(Failure::cluster)?;
+    let figures = Arc::new(FeedFigures::default());
+    shown.add(Arc::<FeedFigures>::clone(&figures));
+    shown.add(publisher.figures());
     let mut feed = Feed {
         chain,
         range,
@@ -121,6 +126,7 @@ pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
         final_below: FINAL_BELOW,
         bodies: true,
         blocks: 0,
+        figures,
     };
     while stop.asked().is_none() {
         ends_early(&mut shards, folder)?;
@@ -211,8 +217,12 @@ fn start(args: &UpArgs, url: &str, signer: &Signer) -> Result<Shards, Failure> {
             let log = folder.join("output.log");
             let output = fs::File::create(&log).map_err(Failure::io(&log, "create"))?;
             let errors = output.try_clone().map_err(Failure::io(&log, "create"))?;
+            let number = shards.0.len() as u64 + 1;
+            let metrics = args.metrics.map(|feed| metrics_of(feed, number));
+            let metrics = metrics.transpose()?.map(|address| address.to_string());
             let child = Command::new(&program)
                 .args(["shard", "--snapshot-blocks", "16"])
+                .args(metrics.iter().flat_map(|it| ["--metrics", it]))
                 .args(["--shard", &format!("{index}/{count}")])
                 .args(["--nats", url])
                 .args(["--member", &name])
@@ -231,6 +241,20 @@ fn start(args: &UpArgs, url: &str, signer: &Signer) -> Result<Shards, Failure> {
     Ok(shards)
 }
 
+/// Where a child shows its figures, by its number from 1. Port 0 is that for all.
+fn metrics_of(feed: SocketAddr, number: u64) -> Result<SocketAddr, Failure> {
+    let port = match feed.port() {
+        0 => Some(0),
+        port => u16::try_from(u64::from(port) + number).ok(),
+    };
+    let port = port.ok_or_else(|| {
+        Failure::cluster(format!(
+            "--metrics: {feed} leaves no port for child {number}: each takes the next one"
+        ))
+    })?;
+    Ok(SocketAddr::new(feed.ip(), port))
+}
+
 /// Fails if a process of a shard has ended.
 fn ends_early(shards: &mut Shards, folder: &Path) -> Result<(), Failure> {
     for child in &mut shards.0 {
@@ -247,10 +271,23 @@ fn ends_early(shards: &mut Shards, folder: &Path) -> Result<(), Failure> {
 fn how_to(args: &UpArgs, url: &str, signer: &Signer, taken: Duration) -> String {
     let (chain, builder) = (signer.chain_id(), signer.address());
     let (shards, replicas) = (args.shards, args.replicas);
+    let metrics = match args.metrics.map(|feed| (feed, feed.port())) {
+        None => String::new(),
+        Some((_, 0)) => format!(
+            "\nFigures for collectors: each process notes where, in {}/shard-*/output.log",
+            args.folder.display()
+        ),
+        Some((feed, first)) => {
+            let last = u64::from(first) + shards as u64 * replicas;
+            format!(
+                "\nFigures for collectors: http://{feed}/metrics, and at the ports up to {last}"
+            )
+        }
+    };
     format!(
         "The cluster is up after {:.1} s: {shards} shards, each in {replicas} processes. Ctrl-C ends it.\n\
          To look at it:\n  cambium cluster status --nats {url}\n\
-         To read, verified:\n  cambium cluster get ADDRESS --nats {url} --chain-id {chain} --builder {builder}",
+         To read, verified:\n  cambium cluster get ADDRESS --nats {url} --chain-id {chain} --builder {builder}{metrics}",
         taken.as_secs_f64()
     )
 }

@@ -9,11 +9,15 @@ use super::{
         signals::Stop,
     },
     connect, members,
+    metrics::{Serving, ValidatorFigures, checked},
 };
 use cambium::{BlockWitness, chain::ChainSpec, proof::StatelessRules};
 use cambium_cluster::{BuilderClient, BuilderKeys, Record, SignedUpdate, Stream, StreamPosition};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::runtime::Runtime;
 
 /// Longest wait for a record before looking whether to stop.
@@ -24,6 +28,7 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
     let stop = Stop::on_signals();
     let spec = fork_rules(&args.rules)?;
     let runtime = connect::runtime()?;
+    let shown = Serving::new(args.metrics.metrics, "validator", &runtime, out)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
     let stream = nats.stream().map_err(Failure::cluster)?;
@@ -37,8 +42,12 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
     };
     let mut reader = stream.reader(from).map_err(Failure::cluster)?;
     let (mut agreed, mut unseen, mut transactions, mut gas) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let figures = Arc::new(ValidatorFigures::new());
+    figures.end.at(StreamPosition(from.0.saturating_sub(1)));
+    shown.add(Arc::<ValidatorFigures>::clone(&figures));
     let mut disagreed = None;
     while stop.asked().is_none() && args.blocks.is_none_or(|wanted| agreed + unseen < wanted) {
+        figures.end.look(&stream);
         let item = match reader.next(WAIT) {
             Ok(Some(item)) => item,
             Ok(None) => continue,
@@ -47,6 +56,10 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
                 continue;
             }
         };
+        // A record that is executed now is the last one that is not judged yet.
+        figures
+            .end
+            .at(StreamPosition(item.position.0.saturating_sub(1)));
         let record = item.record.as_ref().map(|bytes| Record::decode(bytes));
         let Some(Ok(record)) = record else { continue };
         if keys.verify(&record).is_err() {
@@ -64,6 +77,8 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
                 update.id()
             ));
             unseen += 1;
+            figures.blocks.add(checked::UNSEEN);
+            figures.end.at(item.position);
             continue;
         };
         match check(&spec, &update, &witness) {
@@ -71,6 +86,10 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
                 agreed += 1;
                 transactions += report.0;
                 gas += report.1;
+                figures.blocks.add(checked::AGREED);
+                figures.newest.set(update.id().number);
+                figures.transactions.add(report.0);
+                figures.gas.add(report.1);
                 out.note(format_args!(
                     "block {} agrees: {} transactions, {} gas, in {:.1} ms",
                     update.id(),
@@ -80,6 +99,7 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
                 ));
             }
             Err(why) => {
+                figures.blocks.add(checked::DISAGREED);
                 disagreed = Some(format!("block {} does not hold: {why}", update.id()));
                 break;
             }

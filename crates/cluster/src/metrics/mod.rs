@@ -1,0 +1,34 @@
+//! The figures of a process, for systems that collect them: counted where it happens, written as a page, served over HTTP.
+//!
+//! ```text
+//!   ShardProcess, BuilderProcess, ...   count with atomics
+//!        | MetricsHost::report
+//!        v
+//!   MetricsRegistry ---> MetricsPage (text format 0.0.4) ---> MetricsServer: GET /metrics, /health, /ready
+//! ```
+//!
+//! A page is complete before its first byte is sent, so a client that reads slowly holds nothing of the process but the page.
+//!
+//! | file | content |
+//! |---|---|
+//! | `labelled` | figures with labels, on top of the engine's `Metrics` |
+//! | `tally` | counters by label |
+//! | `page` | the text format |
+//! | `own` | memory, descriptors and uptime of the process |
+//! | `registry` | everything that a process shows |
+//! | `server` | HTTP |
+
+mod labelled;
+mod tally;
+mod page;
+mod own;
+mod registry;
+mod server;
+
+pub use labelled::LabelledMetrics;
+pub use page::MetricsPage;
+pub use registry::{MetricsHost, MetricsRegistry};
+pub use server::{MetricsLimits, MetricsServer};
+pub use tally::Tally;
+
+pub(crate) use tally::Count;
