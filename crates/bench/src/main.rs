@@ -15,6 +15,7 @@ mod history;
 mod bindings;
 mod scale;
 mod shard;
+mod cluster;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -53,6 +54,19 @@ enum Benchmark {
     BindingsChild {
         /// Number of entries
         entries: u64,
+    },
+    /// A cluster: stale bags, slow networks, a shard that is lost, ERC-20 transfers from end to end
+    Cluster {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: cluster::ClusterArgs,
+    },
+    /// A shard or builder of `cluster`, in a process of its own
+    #[command(hide = true)]
+    ClusterChild {
+        /// The task as JSON
+        task: String,
     },
     /// Values of accounts at old blocks, and what it takes to keep them
     History {
@@ -149,6 +163,11 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
         Benchmark::Bindings { common, args } => (bindings::run(args, common.quick)?, common.json),
         Benchmark::BindingsChild { entries } => {
             bindings::child(*entries)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Benchmark::Cluster { common, args } => (cluster::run(args, common.quick)?, common.json),
+        Benchmark::ClusterChild { task } => {
+            cluster::child(task)?;
             return Ok(ExitCode::SUCCESS);
         }
         Benchmark::History { common, args } => (history::run(args, common.quick)?, common.json),

@@ -11,7 +11,7 @@ use crate::{
     top::top_nodes,
     update::{BlockUpdate, body_of},
 };
-use alloy_primitives::{Address, B256};
+use alloy_primitives::{Address, B256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
     Block, BlockWitness, ChainSpec, DryRunError, Outcome, WitnessForm, complete_header,
@@ -213,6 +213,10 @@ impl Builder {
                 without.body.transactions.clear();
                 let system = self.spec.choose(&without, &[], &self.reader);
                 system.map_err(build_error)?;
+                // An empty block pays nobody.
+                let paid = (keccak256(draft.header.beneficiary), Vec::new());
+                let paid = ProofTargets::new(vec![paid]);
+                self.reader.load(&paid, Deletes::Nothing)?;
                 let known = self.reader.without_asking();
                 self.spec.choose(&draft, &senders, known)
             }

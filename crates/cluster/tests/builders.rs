@@ -4,7 +4,9 @@
 use crate::common::together;
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes};
-use cambium_chain::{Block, Chain, ChainSealer, Fork, GenesisPart, StatelessError, StatelessRules};
+use cambium_chain::{
+    Block, Chain, ChainSealer, DraftAttributes, Fork, GenesisPart, StatelessError, StatelessRules,
+};
 use cambium_cluster::{
     BuildError, Builder, Built, DroppedError, Incomplete, LeftOut, NodeBag, Reader, Shard,
     ShardLimits, ShardLoader, ShardRange, Submission, top_nodes,
@@ -15,7 +17,7 @@ use cambium_seeds::Random;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::genesis_state;
 use cambium_trie::{Alone, NoResolve, PartialTrie, ProofTargets, commit_with};
-use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
+use cambium_workload::{BlockSealer, BlockSize, Spread, Workload, WorkloadParams};
 use std::{convert::Infallible, sync::Arc};
 
 pub(crate) fn params(fork: Fork) -> WorkloadParams {
@@ -227,7 +229,7 @@ fn what_is_incomplete_is_rejected_if_so_wanted() {
     let workload = Workload::new(WorkloadParams {
         blocks: 1,
         block_size: BlockSize::Transactions(40),
-        spread: cambium_workload::Spread::Distinct,
+        spread: Spread::Distinct,
         erc20_percent: 0,
         swap_percent: 0,
         fresh_percent: 0,
@@ -313,6 +315,51 @@ fn what_is_incomplete_is_rejected_if_so_wanted() {
     // The nodes of others' bags may complete a damaged one, at this size not of all.
     assert!(stale.len() * 2 > damaged.len(), "{stale:?} of {damaged:?}");
     assert_eq!(built.block.body.transactions.len(), 40 - stale.len());
+}
+
+/// The fees' receiver is in no bag: it is there by the second block, and below the levels that the builder keeps.
+#[test]
+fn a_builder_that_rejects_incomplete_paths_takes_whole_bags_block_after_block() {
+    let workload = Workload::new(WorkloadParams {
+        accounts: 2_000,
+        senders: Some(100),
+        holders: Some(100),
+        blocks: 3,
+        block_size: BlockSize::Transactions(30),
+        erc20_percent: 0,
+        swap_percent: 0,
+        spread: Spread::Distinct,
+        ..params(Fork::Osaka)
+    })
+    .unwrap();
+    let engine = engine(&workload);
+    let genesis = engine.block(0).unwrap().header;
+    let shards = shards_of(&workload, &genesis, 4);
+    let (spec, level) = (engine.spec().clone(), 1);
+    let reader = Reader::new(together(&shards), &genesis, level, 0);
+    let mut builder = Builder::new(reader, spec.clone(), 1, Incomplete::Reject);
+    let mut parent = genesis;
+    for transactions in workload.transactions().take(3) {
+        let client = Reader::new(together(&shards), &parent, level, 0);
+        let attributes = DraftAttributes {
+            timestamp: parent.timestamp + 12,
+            beneficiary: parent.beneficiary,
+            gas_limit: parent.gas_limit,
+            ..DraftAttributes::default()
+        };
+        let draft = spec.draft(&parent, client.block().hash, &attributes);
+        let senders = recover_senders(&transactions, true).unwrap();
+        let submissions = transactions.iter().zip(senders).map(|(it, sender)| {
+            Submission::prepare(&client, &spec, &draft.header, it.clone(), sender, level).unwrap()
+        });
+        let submissions: Vec<_> = submissions.collect();
+        let built = builder.build(draft.clone(), &submissions).unwrap();
+        assert!(built.left_out.is_empty(), "{:?}", built.left_out);
+        for shard in &shards {
+            shard.apply(built.id, &built.update).unwrap();
+        }
+        parent = built.block.header;
+    }
 }
 
 /// Whoever executes a block again from its bag notices what is missing or wrong.

@@ -6,12 +6,12 @@ use crate::common::{
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_cluster::{
-    BuilderKeys, Follower, FollowerState, Hole, Ignored, Missing, Record, RecordError,
-    SignedUpdate, Signer, StreamItem, StreamPosition, Verdict,
+    BuilderKeys, Follower, FollowerState, Hole, Ignored, MemoryStream, Missing, Publisher, Record,
+    RecordError, SignedUpdate, Signer, Stream, StreamFault, StreamItem, StreamPosition, Verdict,
 };
 use cambium_primitives::BlockId;
 use cambium_seeds::{Random, seeds};
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 fn epoch(signer: &Signer, number: u64) -> Bytes {
     Record::from(signer.open_epoch(number)).encode().into()
@@ -521,4 +521,45 @@ fn holes_are_bounded() {
     let mut nobody = Follower::new(none, FollowerState::default());
     let refused = nobody.step(&item(1, epoch(&one, 1)), |_| true);
     assert!(matches!(refused, Verdict::Damaged(_)));
+}
+
+/// Whatever a stream does with appends, but for damage: what it loses, repeats and has no room for.
+#[test]
+fn records_published_together_are_there_once_and_in_order() {
+    let signer = signer(1);
+    let faults = [
+        StreamFault::Lost,
+        StreamFault::NoAnswer,
+        StreamFault::FalseDuplicate,
+        StreamFault::AnsweredTwice,
+        StreamFault::Full,
+    ];
+    for seed in seeds!(0..200) {
+        let mut random = Random::new(seed);
+        let stream = MemoryStream::new();
+        for _ in 0..40 {
+            let fault = random.percent(30);
+            stream.plan(fault.then(|| faults[random.below(faults.len() as u64) as usize]));
+        }
+        let mut records = vec![Record::from(signer.open_epoch(1))];
+        for (number, update) in (1..).zip(chain_of(&signer, 1, first_block(), 8)) {
+            let id = update.id();
+            records.push(update.into());
+            records.push(signer.choose(1, number, id, id, id).into());
+        }
+        let mut publisher = Publisher::new(stream.clone(), keys(), 1).unwrap();
+        let mut left = &records[..];
+        for _ in 0..100 {
+            let count = left.len().min(1 + random.below(6) as usize);
+            let (done, published) = publisher.publish_all(&left[..count]);
+            assert!(done == count || published.is_err());
+            left = &left[done..];
+        }
+        assert!(left.is_empty(), "{} records are left", left.len());
+        let mut reader = stream.reader(StreamPosition(1)).unwrap();
+        let found = std::iter::from_fn(|| reader.next(Duration::ZERO).unwrap());
+        let found: Vec<_> = found.map(|item| item.record.unwrap()).collect();
+        let encoded = records.iter().map(|record| Bytes::from(record.encode()));
+        assert_eq!(found, encoded.collect::<Vec<_>>());
+    }
 }

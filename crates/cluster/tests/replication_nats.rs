@@ -392,3 +392,58 @@ fn killed_servers_lose_and_double_nothing_that_was_acknowledged() {
         published.load(Ordering::Relaxed)
     );
 }
+
+/// Updates of several messages and choices of one, behind each other without waiting; and again behind a record of somebody else.
+#[test]
+fn records_on_their_way_at_once_are_appended_in_order_and_once() {
+    for count in [1, 3] {
+        let Some(servers) = NatsServers::start(count) else {
+            return;
+        };
+        let nats = connect(&options(&servers));
+        let stream = eventually("making a stream", || nats.stream());
+        let signer = signer(1);
+        let mut publisher = Publisher::new(nats.stream().unwrap(), keys(), 1).unwrap();
+        let epoch = Record::from(signer.open_epoch(1));
+        eventually("the epoch", || publisher.publish(&epoch));
+        let before = publisher.retries();
+        let (mut parent, mut number) = (first_block(), 0);
+        let mut batch = || {
+            let mut records = Vec::new();
+            for _ in 0..4 {
+                number += 1;
+                let mut update = bare_update(parent, number);
+                update.body = noise(number, 150_000);
+                let update = signer.sign_update(1, update);
+                parent = update.id();
+                records.push(Record::from(update));
+                records.push(signer.choose(1, number, parent, parent, parent).into());
+            }
+            records
+        };
+        let mut all = vec![Bytes::from(epoch.encode())];
+        let encoded = |records: &[Record]| {
+            let records = records.iter().map(|record| Bytes::from(record.encode()));
+            records.collect::<Vec<_>>()
+        };
+        for _ in 0..3 {
+            let records = batch();
+            let (done, published) = publisher.publish_all(&records);
+            published.unwrap();
+            assert_eq!(done, records.len());
+            all.extend(encoded(&records));
+        }
+        assert_eq!(publisher.retries(), before, "one by one on {count} servers");
+        let other = noise(99, 100);
+        stream.append(&other, "other", publisher.tail()).unwrap();
+        all.push(other);
+        let records = batch();
+        let (done, published) = publisher.publish_all(&records);
+        published.unwrap();
+        assert_eq!(done, records.len());
+        all.extend(encoded(&records));
+        let found = items(&stream, 1, all.len());
+        let found: Vec<_> = found.into_iter().map(|item| item.record.unwrap()).collect();
+        assert!(found == all, "{} records on {count} servers", found.len());
+    }
+}

@@ -31,9 +31,11 @@ fn install() -> Result<PathBuf, String> {
     if let Some(server) = env::var_os("NATS_SERVER") {
         return Ok(server.into());
     }
-    // The test's program is in target/PROFILE/deps.
+    // A test's program is in target/PROFILE/deps, a benchmark's in target/PROFILE.
     let program = env::current_exe().map_err(|error| error.to_string())?;
-    let target = program.ancestors().nth(3).ok_or("no target folder")?;
+    let mut profile = program.ancestors().skip(1);
+    let profile = profile.find(|folder| !folder.ends_with("deps"));
+    let target = profile.and_then(Path::parent).ok_or("no target folder")?;
     let folder = target.join("nats");
     let server = folder.join("bin/nats-server");
     // Another test program may be at it.

@@ -11,11 +11,11 @@ use std::error::Error;
 /// Keys of a batch of gets.
 pub(super) const BATCH_KEYS: usize = 100;
 
-pub(super) fn key_of(index: usize) -> B256 {
+pub(crate) fn key_of(index: usize) -> B256 {
     keccak256((index as u64).to_be_bytes())
 }
 
-pub(super) fn account_of(index: usize, salt: u64) -> Account {
+pub(crate) fn account_of(index: usize, salt: u64) -> Account {
     Account {
         nonce: index as u64 % 1_000,
         balance: U256::from(1_000_000_000_000_000_000 + index as u64 * 1_000_003 + salt),
@@ -23,7 +23,7 @@ pub(super) fn account_of(index: usize, salt: u64) -> Account {
     }
 }
 
-pub(super) fn put(path: B256, account: Account) -> AccountDiff {
+pub(crate) fn put(path: B256, account: Account) -> AccountDiff {
     AccountDiff {
         path,
         account: AccountUpdate::Put(account),
@@ -33,7 +33,7 @@ pub(super) fn put(path: B256, account: Account) -> AccountDiff {
 }
 
 /// A number below `end`.
-pub(super) fn uniform(random: &mut Random, end: usize) -> usize {
+pub(crate) fn uniform(random: &mut Random, end: usize) -> usize {
     random.below(end as u64) as usize
 }
 

@@ -22,10 +22,12 @@ use cambium_primitives::Path;
 use cambium_testkit::Random;
 use cambium_trie::{Alone, BagLevels, BagMaker, Deletes, ProofTargets, VersionView, VersionedTrie};
 use clap::Args;
-use data::{BATCH_KEYS, account_of, key_of, put, shard_of, trie_of, uniform, zipf};
+use data::{BATCH_KEYS, shard_of, trie_of, zipf};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use std::{error::Error, time::Instant};
+
+pub(crate) use data::{account_of, key_of, put, uniform};
 
 #[derive(Debug, Args)]
 pub(crate) struct ShardArgs {

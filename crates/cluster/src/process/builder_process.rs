@@ -5,6 +5,9 @@
 //!                                             |
 //!                 update and choice in the stream <---+---> block with its witness, kept for verifiers
 //! ```
+//!
+//! Making a block and publishing it are two steps. One thread may make the next blocks while another one publishes those before: their records
+//! are on their way at once, in order.
 
 use crate::{
     builder::{BuildError, BuildTimings, Builder, Built, LeftOut},
@@ -92,14 +95,19 @@ struct Kept {
     witness: Arc<BlockWitness>,
 }
 
-/// A builder that publishes what it builds.
+/// A builder that publishes what it builds. A thread that holds several locks has taken them in the order of the fields.
 #[derive(Debug)]
 pub struct BuilderProcess<S> {
     options: BuilderOptions,
     spec: ChainSpec,
     signer: Signer,
     waiting: Mutex<Waiting>,
+    building: Mutex<Building>,
+    publisher: Mutex<Publisher<S>>,
+    /// Records that the stream does not have, or has lost, in order.
+    unpublished: Mutex<VecDeque<Record>>,
     kept: Mutex<VecDeque<Kept>>,
+<<<<<<< HEAD
     building: Mutex<Building<S>>,
     figures: BuilderFigures,
 }
@@ -185,21 +193,23 @@ impl BuilderFigures {
             ("finish", &self.finish, timings.finish),
         ]
     }
+=======
+>>>>>>> h-cluster
 }
 
 /// What one thread has that builds.
 #[derive(Debug)]
-struct Building<S> {
+struct Building {
     builder: Builder,
     /// The head.
     parent: Header,
-    publisher: Publisher<S>,
     epoch: u64,
     choices: u64,
-    /// Blocks that the stream has, of which it has lost some.
-    unpublished: VecDeque<SignedUpdate>,
     finalized: BlockId,
 }
+
+/// Most records that are on their way at once: of eight blocks.
+const IN_FLIGHT: usize = 16;
 
 impl<S: Stream> BuilderProcess<S> {
     /// A builder of an epoch that is open, at the block of `builder`, whose header is `parent`, and which is final.
@@ -220,16 +230,16 @@ impl<S: Stream> BuilderProcess<S> {
             spec,
             signer,
             waiting: Mutex::default(),
-            kept: Mutex::default(),
             building: Mutex::new(Building {
                 builder,
                 parent,
-                publisher,
                 epoch,
                 choices: 0,
-                unpublished: VecDeque::new(),
                 finalized,
             }),
+            publisher: Mutex::new(publisher),
+            unpublished: Mutex::default(),
+            kept: Mutex::default(),
         }
     }
 
@@ -246,7 +256,27 @@ impl<S: Stream> BuilderProcess<S> {
     ///
     /// If the block can't be built or published. What was built is published by the next call.
     pub fn build(&self, timestamp: u64) -> Result<(Built, Vec<String>), BuilderProcessError> {
+        self.publish()?;
+        let made = self.make(timestamp)?;
+        self.publish()?;
+        Ok(made)
+    }
+
+    /// How many blocks the stream does not have yet.
+    pub fn unpublished(&self) -> usize {
+        let unpublished = self.unpublished.lock();
+        let blocks = unpublished.iter();
+        blocks.filter(|it| matches!(it, Record::Update(_))).count()
+    }
+
+    /// Builds a block as [`Self::build`], and leaves publishing it to [`Self::publish`], which another thread may be at.
+    ///
+    /// # Errors
+    ///
+    /// If the block can't be built.
+    pub fn make(&self, timestamp: u64) -> Result<(Built, Vec<String>), BuilderProcessError> {
         let mut building = self.building.lock();
+<<<<<<< HEAD
         let built = self.build_next(&mut building, timestamp);
         self.figures
             .unpublished
@@ -266,6 +296,9 @@ impl<S: Stream> BuilderProcess<S> {
         timestamp: u64,
     ) -> Result<(Built, Vec<String>), BuilderProcessError> {
         building.publish_all(&self.kept)?;
+=======
+        let building = &mut *building;
+>>>>>>> h-cluster
         let head = building.builder.reader().block();
         let attributes = DraftAttributes {
             timestamp: timestamp.max(building.parent.timestamp + 1),
@@ -300,10 +333,16 @@ impl<S: Stream> BuilderProcess<S> {
         }
         let update = self.signer.sign_update(building.epoch, update);
         building.parent = built.block.header.clone();
+<<<<<<< HEAD
         self.figures.built(&built);
         building.unpublished.push_back(update.clone());
+=======
+>>>>>>> h-cluster
         let mut kept = self.kept.lock();
-        kept.push_back(Kept { update, witness });
+        kept.push_back(Kept {
+            update: update.clone(),
+            witness,
+        });
         while kept.len() > self.options.kept.max(1) {
             kept.pop_front();
         }
@@ -315,14 +354,51 @@ impl<S: Stream> BuilderProcess<S> {
         }
         self.figures.kept.set(kept.len() as u64);
         drop(kept);
-        building.publish_all(&self.kept)?;
         building.choices += 1;
         let (number, finalized) = (building.choices, building.finalized);
         let choice = self
             .signer
             .choose(building.epoch, number, built.id, finalized, finalized);
-        building.publisher.publish(&Record::from(choice))?;
+        let records = [Record::from(update), Record::from(choice)];
+        self.unpublished.lock().extend(records);
         Ok((built, left_out))
+    }
+
+    /// Publishes what the stream does not have. If it has lost what it had acknowledged, all that is kept is published again: shards
+    /// ignore what they know.
+    ///
+    /// # Errors
+    ///
+    /// If something can't be published: it is by the next call.
+    pub fn publish(&self) -> Result<(), BuilderProcessError> {
+        let mut publisher = self.publisher.lock();
+        loop {
+            let records: Vec<_> = {
+                let unpublished = self.unpublished.lock();
+                unpublished.iter().take(IN_FLIGHT).cloned().collect()
+            };
+            if records.is_empty() {
+                return Ok(());
+            }
+            let (count, published) = publisher.publish_all(&records);
+            // Meanwhile others came behind them.
+            let mut unpublished = self.unpublished.lock();
+            unpublished.drain(..count);
+            match published {
+                Ok(()) => {}
+                Err(PublishError::Lost { .. }) => {
+                    let choices = unpublished.drain(..);
+                    let choices = choices.filter(|it| matches!(it, Record::Choice(_)));
+                    let choices: Vec<_> = choices.collect();
+                    let kept = self.kept.lock();
+                    let updates = kept.iter().map(|it| Record::from(it.update.clone()));
+                    *unpublished = updates.chain(choices).collect();
+                    drop((kept, unpublished));
+                    publisher.read_again()?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// What waits, in order, as long as the gas limits of all fit into a block.
@@ -349,27 +425,6 @@ impl<S: Stream> BuilderProcess<S> {
         for submission in submissions.into_iter().rev() {
             waiting.submissions.push_front(submission);
         }
-    }
-}
-
-impl<S: Stream> Building<S> {
-    /// Publishes what the stream does not have. If it has lost what it had acknowledged, all that is kept is published again: shards
-    /// ignore what they know.
-    fn publish_all(&mut self, kept: &Mutex<VecDeque<Kept>>) -> Result<(), BuilderProcessError> {
-        while let Some(update) = self.unpublished.front() {
-            match self.publisher.publish(&Record::from(update.clone())) {
-                Ok(_) => {
-                    self.unpublished.pop_front();
-                }
-                Err(PublishError::Lost { .. }) => {
-                    self.publisher.read_again()?;
-                    let kept = kept.lock();
-                    self.unpublished = kept.iter().map(|it| it.update.clone()).collect();
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 }
 

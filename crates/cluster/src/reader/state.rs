@@ -38,6 +38,21 @@ struct Counters {
     bytes: AtomicU64,
 }
 
+/// The same state with all that is loaded of it, which goes its own way. It has counted nothing yet.
+impl Clone for Reader {
+    fn clone(&self) -> Self {
+        Self {
+            shards: self.shards.clone(),
+            block: self.block,
+            levels: self.levels,
+            trie: RwLock::new(self.trie.read().clone()),
+            codes: RwLock::new(self.codes.read().clone()),
+            hashes: self.hashes.clone(),
+            counters: Counters::default(),
+        }
+    }
+}
+
 impl Reader {
     /// Reads the state after the block with this header, whose hash the caller trusts. It keeps nodes of the account trie at
     /// depths below `accounts`, and those of storage tries below `slots`.

@@ -3,6 +3,9 @@
 //! An append is guarded by the position of the stream's last record. Whatever the answer is but an acknowledgement, the
 //! publisher looks: it reads what came after its tail, and finds its own record, the record of a higher epoch, or neither, and
 //! only then decides. A builder that is deposed between its look and its append is stopped by the followers' fence.
+//!
+//! Several records may be on their way at once, each behind the position that the one before will have. The first that is not acknowledged,
+//! and all behind it, are published one by one then, each looked for before it is appended again.
 
 use super::{
     follower::StreamPosition,
@@ -10,7 +13,7 @@ use super::{
     stream::{AppendError, Stream, StreamError},
 };
 use crate::metrics::{Count, LabelledMetrics, MetricsHost, Tally};
-use alloy_primitives::{Bytes, keccak256};
+use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use cambium_snapshot::Histogram;
 use std::{
     sync::Arc,
@@ -130,13 +133,8 @@ pub struct Publisher<S> {
     figures: Arc<PublisherFigures>,
 }
 
-/// What looking behind the tail has found.
-#[derive(Default)]
-struct Look {
-    own: Option<StreamPosition>,
-    /// The highest epoch that was opened.
-    open: u64,
-}
+/// Records that were found behind the tail, by their hashes.
+type Seen = HashMap<B256, StreamPosition>;
 
 impl<S: Stream> Publisher<S> {
     /// A publisher for an epoch that was won, behind the stream's last record. Nothing before it is read. The first record to
@@ -193,8 +191,49 @@ impl<S: Stream> Publisher<S> {
     ///
     /// If the builder is deposed, or if the stream refuses or can't be reached.
     pub fn publish(&mut self, record: &Record) -> Result<StreamPosition, PublishError> {
+        self.publish_encoded(
+            &record.encode().into(),
+            &id_of(record),
+            &mut Seen::default(),
+        )
+    }
+
+    /// Appends records in their order, each once, all of them on their way at once. Returns how many were appended, and the error
+    /// of the next one, as [`Self::publish`].
+    pub fn publish_all(&mut self, records: &[Record]) -> (usize, Result<(), PublishError>) {
+        let encoded = records.iter();
+        let encoded = encoded.map(|record| (Bytes::from(record.encode()), id_of(record)));
+        let encoded: Vec<_> = encoded.collect();
         let started = Instant::now();
-        let published = self.append(record);
+        let mut done = 0;
+        if encoded.len() > 1 {
+            for answer in self.stream.append_all(&encoded, self.tail) {
+                let Ok(position) = answer else { break };
+                self.tail = position;
+                self.figures.tail.set(position.0);
+                self.figures.acknowledged.add(started.elapsed());
+                done += 1;
+            }
+        }
+        let mut seen = Seen::default();
+        for (bytes, id) in &encoded[done..] {
+            if let Err(error) = self.publish_encoded(bytes, id, &mut seen) {
+                return (done, Err(error));
+            }
+            done += 1;
+        }
+        (done, Ok(()))
+    }
+
+    /// Appends a record unless it was seen already, and counts that.
+    fn publish_encoded(
+        &mut self,
+        bytes: &Bytes,
+        id: &str,
+        seen: &mut Seen,
+    ) -> Result<StreamPosition, PublishError> {
+        let started = Instant::now();
+        let published = self.append(bytes, id, seen);
         self.figures.tail.set(self.tail.0);
         match &published {
             Ok(_) => self.figures.acknowledged.add(started.elapsed()),
@@ -203,18 +242,25 @@ impl<S: Stream> Publisher<S> {
         published
     }
 
-    fn append(&mut self, record: &Record) -> Result<StreamPosition, PublishError> {
-        let bytes = Bytes::from(record.encode());
-        let id = id_of(record);
+    fn append(
+        &mut self,
+        bytes: &Bytes,
+        id: &str,
+        seen: &mut Seen,
+    ) -> Result<StreamPosition, PublishError> {
+        let own = keccak256(bytes);
+        if let Some(position) = seen.get(&own) {
+            return Ok(*position);
+        }
         let mut round = 0;
         let mut last = String::new();
         for attempt in 1..=ATTEMPTS_MAX {
             // The id of a record that was dropped as a duplicate is taken.
             let id = match round {
-                0 => id.clone(),
+                0 => id.to_owned(),
                 round => format!("{id}.{round}"),
             };
-            let failed = match self.stream.append(&bytes, &id, self.tail) {
+            let failed = match self.stream.append(bytes, &id, self.tail) {
                 Ok(position) => {
                     self.tail = position;
                     return Ok(position);
@@ -228,8 +274,8 @@ impl<S: Stream> Publisher<S> {
             if matches!(failed, AppendError::Unknown(_)) {
                 self.stream.pause(attempt);
             }
-            let look = match self.look(&bytes) {
-                Ok(look) => look,
+            let open = match self.look(seen) {
+                Ok(open) => open,
                 Err(PublishError::Stream(error)) => {
                     last = error.to_string();
                     self.stream.pause(attempt);
@@ -237,13 +283,13 @@ impl<S: Stream> Publisher<S> {
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(position) = look.own {
-                return Ok(position);
+            if let Some(position) = seen.get(&own) {
+                return Ok(*position);
             }
-            if look.open > self.epoch {
+            if open > self.epoch {
                 return Err(PublishError::Deposed {
                     own: self.epoch,
-                    open: look.open,
+                    open,
                 });
             }
             if matches!(failed, AppendError::Duplicate) {
@@ -256,18 +302,18 @@ impl<S: Stream> Publisher<S> {
         })
     }
 
-    /// Reads what came behind the tail, which becomes the stream's last record.
-    fn look(&mut self, own: &Bytes) -> Result<Look, PublishError> {
+    /// Reads what came behind the tail, which becomes the stream's last record. Adds it to `seen`, and returns the highest epoch that was
+    /// opened.
+    fn look(&mut self, seen: &mut Seen) -> Result<u64, PublishError> {
         let last = self.stream.bounds()?.last;
         if last < self.tail {
             let tail = self.tail;
             return Err(PublishError::Lost { last, tail });
         }
-        let mut look = Look::default();
+        let mut open = 0;
         if last == self.tail {
-            return Ok(look);
+            return Ok(open);
         }
-        let own_hash = keccak256(own);
         let mut reader = self.stream.reader(self.tail.next())?;
         let mut tail = self.tail;
         while tail < last {
@@ -280,17 +326,17 @@ impl<S: Stream> Publisher<S> {
                 continue;
             };
             // What comes behind the record of a higher epoch is ignored by all followers.
-            if look.open <= self.epoch && keccak256(bytes) == own_hash {
-                look.own = Some(tail);
+            if open <= self.epoch {
+                seen.insert(keccak256(bytes), tail);
             }
             if let Ok(Record::Epoch(epoch)) = Record::decode(bytes)
                 && self.keys.verify(&Record::Epoch(epoch.clone())).is_ok()
             {
-                look.open = look.open.max(epoch.number);
+                open = open.max(epoch.number);
             }
         }
         self.tail = tail;
-        Ok(look)
+        Ok(open)
     }
 }
 

@@ -69,6 +69,29 @@ pub trait Stream: Send + Sync {
         after: StreamPosition,
     ) -> Result<StreamPosition, AppendError>;
 
+    /// Appends records, each with its id, one behind the other and the first behind the position `after`. All of them may be on their
+    /// way at once. Returns an answer for each, in order, which ends early if others were not sent: a record is never behind one that
+    /// was not appended.
+    fn append_all(
+        &self,
+        records: &[(Bytes, String)],
+        after: StreamPosition,
+    ) -> Vec<Result<StreamPosition, AppendError>> {
+        let (mut answers, mut tail) = (Vec::new(), after);
+        for (record, id) in records {
+            let answer = self.append(record, id, tail);
+            match &answer {
+                Ok(position) => tail = *position,
+                Err(_) => {
+                    answers.push(answer);
+                    break;
+                }
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+
     /// Reads records in order, from a position on.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ use async_nats::{
         stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
     },
 };
+use futures_util::future::join_all;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -165,15 +166,33 @@ impl NatsStream {
         }
     }
 
-    async fn append_parts(
+    /// Number of a record's messages, each of which has a position.
+    fn count_of(&self, record: &Bytes) -> usize {
+        record.len().div_ceil(self.nats.options().message_bytes_max)
+    }
+
+    /// Sends all of a record but its last message, with which it is appended.
+    async fn stage(
         &self,
         record: &Bytes,
         id: &str,
         after: StreamPosition,
-    ) -> Result<PublishAck, AppendError> {
+    ) -> Result<(Bytes, HeaderMap), AppendError> {
+        if record.len() > RECORD_BYTES_MAX {
+            let length = record.len();
+            return Err(AppendError::Refused(format!(
+                "{length} bytes: at most {RECORD_BYTES_MAX} are allowed"
+            )));
+        }
         let options = self.nats.options();
+        let count = self.count_of(record);
+        if count <= 1 {
+            let mut headers = HeaderMap::new();
+            headers.insert(NATS_MESSAGE_ID, id);
+            headers.insert(NATS_EXPECTED_LAST_SEQUENCE, after.0.to_string());
+            return Ok((record.clone(), headers));
+        }
         let digest = keccak256(record);
-        let count = record.len().div_ceil(options.message_bytes_max);
         if count > PARTS_MAX {
             let (length, max) = (record.len(), options.message_bytes_max);
             return Err(AppendError::Refused(format!(
@@ -206,7 +225,7 @@ impl NatsStream {
             if at + 1 == count {
                 headers.insert(NATS_MESSAGE_ID, id);
                 headers.insert(NATS_BATCH_COMMIT, NATS_BATCH_COMMIT_FINAL);
-                return self.send(message, headers).await;
+                return Ok((message, headers));
             }
             // The first and every sixteenth wait for an answer, so that what is on its way is bounded. It is empty but for an error.
             if at % 16 == 0 {
@@ -215,11 +234,14 @@ impl NatsStream {
                     continue;
                 }
                 let response = serde_json::from_slice::<Response<PublishAck>>(&answer);
-                return match response {
-                    Ok(Response::Err { error }) => Err(append_error(&error)),
-                    Ok(Response::Ok(ack)) => Ok(ack),
-                    Err(error) => Err(AppendError::Unknown(error.to_string())),
-                };
+                return Err(match response {
+                    Ok(Response::Err { error }) => append_error(&error),
+                    Ok(Response::Ok(ack)) => AppendError::Unknown(format!(
+                        "a part is acknowledged as message {}",
+                        ack.sequence
+                    )),
+                    Err(error) => AppendError::Unknown(error.to_string()),
+                });
             }
             let sent = client
                 .publish_with_headers(subject_of(&options.name), headers, message.0)
@@ -227,6 +249,14 @@ impl NatsStream {
             sent.map_err(|error| AppendError::Unknown(error.to_string()))?;
         }
         Err(AppendError::Refused("an empty record".to_owned()))
+    }
+}
+
+/// The position of what was acknowledged.
+fn position_of(ack: PublishAck) -> Result<StreamPosition, AppendError> {
+    match ack.duplicate {
+        true => Err(AppendError::Duplicate),
+        false => Ok(StreamPosition(ack.sequence)),
     }
 }
 
@@ -268,25 +298,41 @@ impl Stream for NatsStream {
         id: &str,
         after: StreamPosition,
     ) -> Result<StreamPosition, AppendError> {
-        if record.len() > RECORD_BYTES_MAX {
-            let length = record.len();
-            return Err(AppendError::Refused(format!(
-                "{length} bytes: at most {RECORD_BYTES_MAX} are allowed"
-            )));
-        }
-        let ack = self.nats.wait(async {
-            if record.len() > self.nats.options().message_bytes_max {
-                return self.append_parts(record, id, after).await;
+        self.nats.wait(async {
+            let (message, headers) = self.stage(record, id, after).await?;
+            self.send(message, headers).await.and_then(position_of)
+        })
+    }
+
+    /// All parts are sent at once, and then the last message of each record, in order, behind the positions that the records before
+    /// will have.
+    fn append_all(
+        &self,
+        records: &[(Bytes, String)],
+        after: StreamPosition,
+    ) -> Vec<Result<StreamPosition, AppendError>> {
+        self.nats.wait(async {
+            let mut tail = after;
+            let staged = records.iter().map(|(record, id)| {
+                let staged = self.stage(record, id, tail);
+                tail.0 += self.count_of(record) as u64;
+                staged
+            });
+            let (mut sends, mut failed) = (Vec::new(), None);
+            for staged in join_all(staged.collect::<Vec<_>>()).await {
+                match staged {
+                    Ok((message, headers)) => sends.push(self.send(message, headers)),
+                    Err(error) => {
+                        failed = Some(Err(error));
+                        break;
+                    }
+                }
             }
-            let mut headers = HeaderMap::new();
-            headers.insert(NATS_MESSAGE_ID, id);
-            headers.insert(NATS_EXPECTED_LAST_SEQUENCE, after.0.to_string());
-            self.send(record.clone(), headers).await
-        })?;
-        match ack.duplicate {
-            true => Err(AppendError::Duplicate),
-            false => Ok(StreamPosition(ack.sequence)),
-        }
+            // They are polled in order, and so they are sent.
+            let answers = join_all(sends).await.into_iter();
+            let answers = answers.map(|answer| answer.and_then(position_of));
+            answers.chain(failed).collect()
+        })
     }
 
     fn reader(&self, from: StreamPosition) -> Result<Box<dyn StreamReader>, StreamError> {
