@@ -107,8 +107,6 @@ pub struct BuilderProcess<S> {
     /// Records that the stream does not have, or has lost, in order.
     unpublished: Mutex<VecDeque<Record>>,
     kept: Mutex<VecDeque<Kept>>,
-<<<<<<< HEAD
-    building: Mutex<Building<S>>,
     figures: BuilderFigures,
 }
 
@@ -193,8 +191,6 @@ impl BuilderFigures {
             ("finish", &self.finish, timings.finish),
         ]
     }
-=======
->>>>>>> h-cluster
 }
 
 /// What one thread has that builds.
@@ -276,29 +272,18 @@ impl<S: Stream> BuilderProcess<S> {
     /// If the block can't be built.
     pub fn make(&self, timestamp: u64) -> Result<(Built, Vec<String>), BuilderProcessError> {
         let mut building = self.building.lock();
-<<<<<<< HEAD
-        let built = self.build_next(&mut building, timestamp);
-        self.figures
-            .unpublished
-            .set(building.unpublished.len() as u64);
-        if let Err(error) = &built {
-            self.figures.failures.add(match error {
-                BuilderProcessError::Build(_) => BUILD,
-                BuilderProcessError::Publish(_) | BuilderProcessError::Stream(_) => PUBLISH,
-            });
+        let made = self.make_next(&mut building, timestamp);
+        if made.is_err() {
+            self.figures.failures.add(BUILD);
         }
-        built
+        made
     }
 
-    fn build_next(
+    fn make_next(
         &self,
-        building: &mut Building<S>,
+        building: &mut Building,
         timestamp: u64,
     ) -> Result<(Built, Vec<String>), BuilderProcessError> {
-        building.publish_all(&self.kept)?;
-=======
-        let building = &mut *building;
->>>>>>> h-cluster
         let head = building.builder.reader().block();
         let attributes = DraftAttributes {
             timestamp: timestamp.max(building.parent.timestamp + 1),
@@ -333,11 +318,7 @@ impl<S: Stream> BuilderProcess<S> {
         }
         let update = self.signer.sign_update(building.epoch, update);
         building.parent = built.block.header.clone();
-<<<<<<< HEAD
         self.figures.built(&built);
-        building.unpublished.push_back(update.clone());
-=======
->>>>>>> h-cluster
         let mut kept = self.kept.lock();
         kept.push_back(Kept {
             update: update.clone(),
@@ -360,7 +341,7 @@ impl<S: Stream> BuilderProcess<S> {
             .signer
             .choose(building.epoch, number, built.id, finalized, finalized);
         let records = [Record::from(update), Record::from(choice)];
-        self.unpublished.lock().extend(records);
+        self.with_unpublished(|unpublished| unpublished.extend(records));
         Ok((built, left_out))
     }
 
@@ -371,7 +352,24 @@ impl<S: Stream> BuilderProcess<S> {
     ///
     /// If something can't be published: it is by the next call.
     pub fn publish(&self) -> Result<(), BuilderProcessError> {
-        let mut publisher = self.publisher.lock();
+        let published = self.publish_next(&mut self.publisher.lock());
+        if published.is_err() {
+            self.figures.failures.add(PUBLISH);
+        }
+        published
+    }
+
+    /// Lets something be done with the records that the stream does not have, and shows how many are left.
+    fn with_unpublished<T>(&self, act: impl FnOnce(&mut VecDeque<Record>) -> T) -> T {
+        let mut unpublished = self.unpublished.lock();
+        let done = act(&mut unpublished);
+        let updates = unpublished.iter();
+        let updates = updates.filter(|it| matches!(it, Record::Update(_)));
+        self.figures.unpublished.set(updates.count() as u64);
+        done
+    }
+
+    fn publish_next(&self, publisher: &mut Publisher<S>) -> Result<(), BuilderProcessError> {
         loop {
             let records: Vec<_> = {
                 let unpublished = self.unpublished.lock();
@@ -382,18 +380,18 @@ impl<S: Stream> BuilderProcess<S> {
             }
             let (count, published) = publisher.publish_all(&records);
             // Meanwhile others came behind them.
-            let mut unpublished = self.unpublished.lock();
-            unpublished.drain(..count);
+            self.with_unpublished(|unpublished| drop(unpublished.drain(..count)));
             match published {
                 Ok(()) => {}
                 Err(PublishError::Lost { .. }) => {
-                    let choices = unpublished.drain(..);
-                    let choices = choices.filter(|it| matches!(it, Record::Choice(_)));
-                    let choices: Vec<_> = choices.collect();
-                    let kept = self.kept.lock();
-                    let updates = kept.iter().map(|it| Record::from(it.update.clone()));
-                    *unpublished = updates.chain(choices).collect();
-                    drop((kept, unpublished));
+                    self.with_unpublished(|unpublished| {
+                        let choices = unpublished.drain(..);
+                        let choices = choices.filter(|it| matches!(it, Record::Choice(_)));
+                        let choices: Vec<_> = choices.collect();
+                        let kept = self.kept.lock();
+                        let updates = kept.iter().map(|it| Record::from(it.update.clone()));
+                        *unpublished = updates.chain(choices).collect();
+                    });
                     publisher.read_again()?;
                 }
                 Err(error) => return Err(error.into()),
