@@ -109,7 +109,7 @@ impl Chain {
             return Err(ExtendError::NoSource { account: *account }.into());
         }
         let (loader, preimages) = options.begin(disk)?;
-        let mut copy = Copy {
+        let mut copy = StateCopy {
             view,
             before,
             wanted: &wanted,
@@ -154,7 +154,7 @@ impl Chain {
 }
 
 /// Copies a state into a new database.
-struct Copy<'a> {
+struct StateCopy<'a> {
     view: &'a View,
     before: &'a KeptStorage,
     wanted: &'a KeptStorage,
@@ -163,7 +163,7 @@ struct Copy<'a> {
     added_slots: u64,
 }
 
-impl Copy<'_> {
+impl StateCopy<'_> {
     fn account(&mut self, path: B256, account: &Account) -> Result<(), ChainError> {
         self.loader.account(path, account, [])?;
         if account.code_hash != KECCAK256_EMPTY {
