@@ -113,12 +113,13 @@ pub mod chain {
     pub use cambium_chain::{
         AccessListReader, AccessListWriter, AmsterdamRules, BlobSchedule, Block, BlockFault,
         BlockSource, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
-        DraftAttributes, DumpProgress, DumpSummary, ExecutedBlock, FileError, FileKind,
-        FilePosition, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart, HeaderError,
-        ImportProgress, ImportSummary, InitOptions, InitProgress, InputFile, InsertedBlock,
-        PreparedBlock, Progress, READ_AHEAD_DEFAULT, RawBlock, StateUpdate, StateUpdates,
-        StoredBlock, Timings, Transaction, UpdateReader, UpdateWriter, VerifyError,
-        WithAccessLists, WithUpdates, brief_json_error, complete_header, keep_transactions,
+        DraftAttributes, DumpProgress, DumpSummary, ExecutedBlock, ExtendError, Extended,
+        FileError, FileKind, FilePosition, Fork, Genesis, GenesisAccount, GenesisError,
+        GenesisPart, HeaderError, ImportProgress, ImportSummary, InitOptions, InitProgress,
+        InputFile, InsertedBlock, PreparedBlock, Progress, READ_AHEAD_DEFAULT, RawBlock,
+        StateUpdate, StateUpdates, StorageSource, StoredBlock, Timings, Transaction, UpdateReader,
+        UpdateWriter, VerifyError, WithAccessLists, WithUpdates, brief_json_error, complete_header,
+        keep_transactions,
     };
 }
 

@@ -41,6 +41,58 @@ pub enum BlockFault {
     Verify(#[from] VerifyError),
 }
 
+/// Why a partial database can't be made anew with another list. The old one is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtendError {
+    /// The database keeps all storage.
+    #[error("the database is not partial: it keeps the storage of all contracts already")]
+    NotPartial,
+    /// The list is missing.
+    #[error("the list of contracts whose storage is to be kept is missing")]
+    NoList,
+    /// Contracts are added, and there is no source for their slots.
+    #[error(
+        "the storage of contract {account} (keccak256 of its address) is to be added, and no source is named: name another database \
+         with --from"
+    )]
+    NoSource {
+        /// keccak(address) of the first one.
+        account: B256,
+    },
+    /// The source can't give the slots of a contract.
+    #[error(
+        "contract {account} (keccak256 of its address): {source_name} does not have its slots after block {block}: {why}; take a source \
+         that has that state"
+    )]
+    NoSlots {
+        /// keccak(address).
+        account: B256,
+        /// Name of the source.
+        source_name: String,
+        /// The block.
+        block: BlockId,
+        /// What the source says.
+        why: String,
+    },
+    /// The slots of a contract are not those of its account.
+    #[error(
+        "contract {account} (keccak256 of its address): its slots from {source_name} after block {block} have the storage root {got}, \
+         its account has {expected}: the source is damaged or false, take another one"
+    )]
+    OtherRoot {
+        /// keccak(address).
+        account: B256,
+        /// Name of the source.
+        source_name: String,
+        /// The block.
+        block: BlockId,
+        /// Root of the slots that came.
+        got: B256,
+        /// Root of the account in the partial database.
+        expected: B256,
+    },
+}
+
 /// Why an operation on a chain failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
@@ -104,6 +156,9 @@ pub enum ChainError {
          keeps that (`cambium init --preimages`): import the block without its update, so that it is executed"
     )]
     NoPreimagesInUpdate(BlockId),
+    /// A partial database can't be made anew with another list.
+    #[error(transparent)]
+    Extend(Box<ExtendError>),
     /// A genesis block differs from that of the database.
     #[error(
         "the database is of the chain with genesis {database}, but this is of the chain with \
@@ -179,6 +234,12 @@ impl ChainError {
     pub fn invalid(id: BlockId, fault: impl Into<BlockFault>) -> Self {
         let fault = Box::new(fault.into());
         Self::Block { id, fault }
+    }
+}
+
+impl From<ExtendError> for ChainError {
+    fn from(error: ExtendError) -> Self {
+        Self::Extend(Box::new(error))
     }
 }
 

@@ -19,6 +19,7 @@ mod preimages;
 mod chain;
 mod init;
 mod dump;
+mod extend;
 mod prepare;
 mod evm_session;
 mod ahead;
@@ -53,9 +54,10 @@ pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use draft::{DraftAttributes, complete_header, keep_transactions};
 pub use dry_run::{DryRun, DryRunError};
 pub use dump::{DumpProgress, DumpSummary};
-pub use error::{BlockFault, ChainError};
+pub use error::{BlockFault, ChainError, ExtendError};
 pub use evm_session::EvmSession;
 pub use execute::{ExecutedBlock, Timings};
+pub use extend::{Extended, StorageSource};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, InputFile, Progress, RawBlock,

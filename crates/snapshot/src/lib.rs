@@ -66,7 +66,7 @@ pub use index::{
     HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, PartCache, StoredIndex,
     TouchedNodes, TrieRef, WrittenIndex, damaged_section, parse_section,
 };
-pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled};
+pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled, root_of_slots};
 pub use merge::{Cleaning, Merged, MergedShard, NamedPage, emptiest, merge, named_pages, places};
 pub use pages::{
     PagePin, Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient,

@@ -86,7 +86,7 @@ pub use cambium_disk::{
 pub use cambium_runs::{Background, EndSignal};
 pub use cambium_snapshot::{
     CheckProgress, CheckReport, CounterValues, KeptStorage, Latency, LoadProgress, PagePin,
-    RootLoader, StateError, bytecode, pool::lower_priority, storage_root_of,
+    RootLoader, StateError, bytecode, pool::lower_priority, root_of_slots, storage_root_of,
 };
 pub use cambium_store::{StoreError, ValueStats};
 pub use db::{

@@ -2,13 +2,14 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{
-    BlockSource, Chain, ChainError, ChainSealer, ChainWriter, Fork, ImportSummary, InitOptions,
-    InputFile, StateUpdate, UpdateReader, UpdateWriter, WithUpdates,
+    BlockSource, Chain, ChainError, ChainSealer, ChainWriter, Extended, Fork, ImportSummary,
+    InitOptions, InputFile, StateUpdate, StorageSource, UpdateReader, UpdateWriter, WithUpdates,
 };
 use cambium_history::{History, HistoryOptions};
-use cambium_primitives::{AccountUpdate, BlockId, Changes};
+use cambium_primitives::{AccountUpdate, BlockId, Changes, STORAGE_ROOT_KEY};
 use cambium_state::{FaultyDisk, FileSizes, KeptStorage, Options, StateError, View};
 use cambium_testkit::{Random, TINY_FILES, raw_block, say};
+use cambium_trie::{StorageKey, verify_account_proof};
 use cambium_workload::{BlockSize, ROUTER, TOKEN, Workload, WorkloadParams};
 use std::{
     fs,
@@ -491,4 +492,266 @@ fn a_dump_of_a_full_database_makes_a_partial_one() {
         &chain.db().view().unwrap(),
         &[TOKEN],
     );
+}
+
+fn list(kept: &[Address]) -> InitOptions {
+    InitOptions {
+        db: options(),
+        storage_of: Some(KeptStorage::new(kept.iter().map(keccak256)).unwrap()),
+        ..InitOptions::default()
+    }
+}
+
+fn extend(
+    chain: &Chain,
+    to: &FaultyDisk,
+    kept: &[Address],
+    source: Option<&dyn StorageSource>,
+) -> Result<Extended, ChainError> {
+    let view = chain.db().view()?;
+    let to = Arc::new(to.clone());
+    chain.extend(&view, to, list(kept), source, &mut |_| {})
+}
+
+/// Imports the rest of the blocks into a database that begins in the middle.
+fn import_rest(made: &Made, chain: &Chain) {
+    let from = chain.db().head().number;
+    let blocks = made.dir.path().join(format!("rest{from}"));
+    let mut writer = ChainWriter::create(&blocks).unwrap();
+    for rlp in &made.blocks[from as usize..] {
+        writer.write_rlp(rlp).unwrap();
+    }
+    writer.finish().unwrap();
+    let done = import(chain, &blocks, &made.updates_file("")).unwrap();
+    assert_eq!(done.done.blocks, BLOCKS - from);
+}
+
+/// A partial database in the middle of the chain.
+fn half(made: &Made, disk: &FaultyDisk, kept: &[Address]) -> Chain {
+    let chain = made.init(disk, kept);
+    let first = [made.dir.path().join("b"), made.dir.path().join("u")];
+    made.write(&first[0], &first[1], 15);
+    import(&chain, &first[0], &first[1]).unwrap();
+    chain
+}
+
+#[test]
+fn a_database_with_another_list_is_that_of_a_chain_with_this_list() {
+    let made = Made::new(Fork::Osaka);
+    let unknown = Address::repeat_byte(0xee);
+    let lists: [(&[Address], &[Address]); 6] = [
+        (&[], &[TOKEN]),
+        (&[TOKEN], &[TOKEN, ROUTER]),
+        (&[TOKEN], &[ROUTER]),
+        (&[TOKEN, ROUTER], &[]),
+        (&[TOKEN], &[TOKEN]),
+        (&[ROUTER], &[TOKEN, unknown]),
+    ];
+    for (before, after) in lists {
+        let old = half(&made, &FaultyDisk::new(10), before);
+        let old_state = |chain: &Chain| {
+            compare(
+                &made.full.db().view_at(15).unwrap(),
+                &chain.db().view().unwrap(),
+                before,
+            )
+        };
+        let slots = old_state(&old);
+        let disk = FaultyDisk::new(11);
+        let Extended {
+            chain,
+            added,
+            added_slots,
+            absent,
+        } = extend(&old, &disk, after, Some(&made.full)).unwrap();
+        let is_new = |address: &&Address| !before.contains(address) && **address != unknown;
+        let expected: Vec<_> = after.iter().filter(is_new).map(keccak256).collect();
+        assert_eq!(added, expected);
+        let view = made.full.db().view_at(15).unwrap();
+        let count: usize = added
+            .iter()
+            .map(|path| view.slots(path).unwrap().len())
+            .sum();
+        assert_eq!(added_slots, count as u64);
+        assert_eq!(absent.is_empty(), !after.contains(&unknown));
+        compare(&view, &chain.db().view().unwrap(), after);
+        // As one that was made with this list, to the counts of the pages.
+        let other = Chain::init_counts(&made, after);
+        let report = chain.db().check(&mut |_| {}).unwrap();
+        assert_eq!(report.damage, Vec::<String>::new());
+        assert_eq!((report.accounts, report.slots, report.codes), other);
+        // It is there after it was closed, goes on, and proves its slots.
+        chain.close().unwrap();
+        let (chain, _) = Chain::open(Arc::new(disk), options()).unwrap();
+        import_rest(&made, &chain);
+        let view = chain.db().view().unwrap();
+        compare(&made.full.db().view().unwrap(), &view, after);
+        for address in after.iter().filter(|address| **address != unknown) {
+            let slots = [StorageKey::from(B256::ZERO)];
+            let proof = view.prove_account(*address, &slots).unwrap();
+            verify_account_proof(view.state_root(), &proof).unwrap();
+        }
+        assert_eq!(old_state(&old), slots);
+        assert_eq!(old.db().head().number, 15);
+    }
+}
+
+trait InitCounts {
+    fn init_counts(made: &Made, kept: &[Address]) -> (u64, u64, u64);
+}
+
+impl InitCounts for Chain {
+    /// What `db check` counts in a database that is loaded from a dump with this list.
+    fn init_counts(made: &Made, kept: &[Address]) -> (u64, u64, u64) {
+        let mut out = Vec::new();
+        let view = made.full.db().view_at(15).unwrap().into();
+        let full = &made.full;
+        full.dump_state(&view, false, "memory", &mut out, &mut |_| {})
+            .unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&out).unwrap();
+        file.rewind().unwrap();
+        let disk = Arc::new(FaultyDisk::new(12));
+        let from = InputFile::named("dump", file);
+        let chain = Self::load_dump(disk, from, list(kept), &mut |_| {}).unwrap();
+        let report = chain.db().check(&mut |_| {}).unwrap();
+        (report.accounts, report.slots, report.codes)
+    }
+}
+
+/// A source that returns what a full database has, but for one lie.
+struct Liar<'c>(&'c Chain, usize);
+
+impl StorageSource for Liar<'_> {
+    fn name(&self) -> String {
+        "the liar".to_owned()
+    }
+
+    fn slots(
+        &self,
+        block: BlockId,
+        account: &B256,
+        visit: &mut dyn FnMut(B256, U256) -> ControlFlow<()>,
+    ) -> Result<(), String> {
+        let Self(chain, kind) = self;
+        let of = match kind {
+            0 => chain.db().view_at(block.number - 1).unwrap(),
+            _ => chain.db().view_of(block).unwrap(),
+        };
+        let mut slots = of.slots(account).unwrap();
+        let middle = slots.len() / 2;
+        match kind {
+            1 => slots[middle].1 += U256::from(1),
+            2 => drop(slots.remove(middle)),
+            3 => drop(slots.pop()),
+            4 => slots.insert(middle, slots[middle]),
+            5 => slots.swap(middle, middle - 1),
+            6 => slots.push((B256::repeat_byte(0xff), U256::from(1))),
+            7 => slots.insert(middle, (slots[middle - 1].0, U256::ZERO)),
+            8 => slots.clear(),
+            9 => {
+                slots = vec![(
+                    STORAGE_ROOT_KEY,
+                    of.storage_root(account).unwrap().unwrap().into(),
+                )]
+            }
+            10 => return Err("it is broken".to_owned()),
+            11 => slots.push((B256::repeat_byte(0xff), U256::ZERO)),
+            _ => {}
+        }
+        for (slot, value) in slots {
+            if visit(slot, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+const LIES: usize = 12;
+
+#[test]
+fn a_source_that_lies_makes_no_database_and_is_named() {
+    let made = Made::new(Fork::Osaka);
+    let old = half(&made, &FaultyDisk::new(13), &[]);
+    let token = keccak256(TOKEN).to_string();
+    for kind in 0..LIES {
+        let disk = FaultyDisk::new(14);
+        let refused = extend(&old, &disk, &[TOKEN], Some(&Liar(&made.full, kind)));
+        let error = refused.map(drop).unwrap_err();
+        assert!(matches!(error, ChainError::Extend(_)), "{kind}: {error}");
+        let told = error.to_string();
+        assert!(told.contains(&token) && told.contains("the liar"), "{told}");
+        let is_root = matches!(kind, 0..=3 | 6 | 8);
+        assert_eq!(told.contains("storage root 0x"), is_root, "{kind}: {told}");
+        let opened = Chain::open(Arc::new(disk.clone()), options());
+        assert!(opened.is_err(), "{kind}");
+        // The directory can be used again.
+        let honest = Liar(&made.full, LIES);
+        extend(&old, &disk, &[TOKEN], Some(&honest)).unwrap();
+    }
+    // No source, a source without the contract, and databases that are not partial.
+    let refused = extend(&old, &FaultyDisk::new(15), &[TOKEN], None);
+    assert!(
+        refused
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+            .contains("--from")
+    );
+    let other = half(&made, &FaultyDisk::new(16), &[ROUTER]);
+    let refused = extend(&old, &FaultyDisk::new(17), &[TOKEN], Some(&other));
+    assert!(
+        refused
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+            .contains("not kept")
+    );
+    let refused = extend(&made.full, &FaultyDisk::new(18), &[TOKEN], Some(&old));
+    assert!(
+        refused
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+            .contains("not partial")
+    );
+    // A partial database is a source of what it keeps, and a disk with a database is refused.
+    let disk = FaultyDisk::new(19);
+    extend(&old, &disk, &[ROUTER], Some(&other)).unwrap();
+    let refused = extend(&old, &disk, &[ROUTER], Some(&other));
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_crash_leaves_a_database_that_is_whole_or_none() {
+    let made = Made::new(Fork::Osaka);
+    let old = half(&made, &FaultyDisk::new(20), &[ROUTER]);
+    let expected = made.full.db().view_at(15).unwrap();
+    let (mut none, mut at) = (0, 0);
+    loop {
+        let disk = FaultyDisk::new(at);
+        disk.lose_power_after(at);
+        let done = extend(&old, &disk, &[TOKEN], Some(&made.full)).map(drop);
+        let was_lost = disk.is_off();
+        let disk = disk.crash();
+        match Chain::open(Arc::new(disk.clone()), options()) {
+            Ok((chain, _)) => {
+                compare(&expected, &chain.db().view().unwrap(), &[TOKEN]);
+            }
+            Err(_) => {
+                assert!(done.is_err(), "{at}");
+                none += 1;
+                extend(&old, &disk, &[TOKEN], Some(&made.full)).unwrap();
+            }
+        }
+        if !was_lost {
+            break;
+        }
+        at += 1;
+    }
+    say(&format!(
+        "  {at} operations, {none} of which left no database"
+    ));
+    assert!(none > 10);
 }

@@ -1,7 +1,10 @@
 //! A whole state as JSON, written and read: `db dump` and `db load`.
 
 use super::{
-    args::dump::{DumpArgs, LoadArgs},
+    args::{
+        database::DbArgs,
+        dump::{DumpArgs, ExtendArgs, LoadArgs},
+    },
     chain::{INIT_BAR, described, init_progress, refuse_to_overwrite},
     error::Failure,
     files::{self, Unfinished},
@@ -11,11 +14,11 @@ use super::{
 };
 use cambium::{
     Chain, ChainError, InitOptions,
-    chain::{DumpProgress, FileError},
+    chain::{DumpProgress, FileError, StorageSource},
 };
 use serde_json::json;
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write},
     path::Path,
 };
@@ -135,4 +138,60 @@ pub(crate) fn load(args: &LoadArgs, out: &Output) -> Result<Report, Failure> {
     })?;
     let state_root = chain.db().view()?.state_root();
     Ok(described(&chain, state_root, "Created a database."))
+}
+
+/// Opened databases share the memory of the command.
+const DATABASES: u64 = 3;
+
+pub(crate) fn extend(args: &ExtendArgs, out: &Output) -> Result<Report, Failure> {
+    let list = storage_of::read(&args.storage_of)?;
+    let memory = args.db.memory / DATABASES;
+    let of = |datadir: &Path| DbArgs {
+        datadir: datadir.to_owned(),
+        memory,
+        ..args.db.clone()
+    };
+    let old = node::of_chain(&of(&args.db.datadir), out)?;
+    let chain = old.chain()?;
+    let view = match args.block {
+        Some(block) => chain.db().view_of(old.state_at(block)?.block())?,
+        None => match chain.finalized_view()? {
+            Some(view) => view,
+            None => chain.db().view()?,
+        },
+    };
+    let from = args.from.as_deref();
+    let from = from
+        .map(|from| open::chain_to_read(&of(from), out))
+        .transpose()?;
+    if args.to.symlink_metadata().is_ok() {
+        return Err(Failure::NewExists(args.to.clone()));
+    }
+    let options = InitOptions {
+        db: open::options(&of(&args.to)),
+        preimages: false,
+        storage_of: Some(list),
+    };
+    let mut unfinished = Unfinished::on_signals(out);
+    unfinished
+        .make(&args.to, || fs::create_dir(&args.to))
+        .map_err(Failure::io(&args.to, "created"))?;
+    let bar = out.bar(1, INIT_BAR);
+    let source = from.as_ref().map(|from| from as &dyn StorageSource);
+    let disk = open::disk(&args.to);
+    let extended = chain.extend(&view, disk, options, source, &mut init_progress(&bar));
+    bar.finish_and_clear();
+    let extended = extended?;
+    unfinished.finish();
+    for account in &extended.absent {
+        out.note(format_args!(
+            "the state has no contract {account} (keccak256 of its address): its storage is kept once it is created"
+        ));
+    }
+    let state_root = extended.chain.db().view()?.state_root();
+    let mut report = described(&extended.chain, state_root, "Created a partial database.");
+    report.json["added"] = json!(extended.added);
+    report.json["added_slots"] = json!(extended.added_slots);
+    report.json["absent"] = json!(extended.absent);
+    Ok(report)
 }

@@ -146,6 +146,8 @@ pub(crate) enum Failure {
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     Cluster(String),
+    #[error("{} exists already, and a new database is made in a directory that does not", .0.display())]
+    NewExists(PathBuf),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
     /// The name of a block that means none here.
@@ -323,6 +325,7 @@ impl Failure {
             | Self::BackupInside(_)
             | Self::OtherThings { .. }
             | Self::DemoExists(_)
+            | Self::NewExists(_)
             | Self::HasDatabase(_)
             | Self::NoBlock(_)
             | Self::Io { .. }
@@ -449,6 +452,7 @@ fn chain_exit(error: &ChainError) -> Exit {
         | ChainError::FalseUpdate { .. }
         | ChainError::NoUpdate(_)
         | ChainError::NoPreimage { .. }
+        | ChainError::Extend(_)
         | ChainError::NoPreimagesInUpdate(_)
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
     }

@@ -180,6 +180,7 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Db(DbCommand::Inspect(args)) => inspect::inspect(args, out),
         Command::Db(DbCommand::Dump(args)) => dump::dump(args, out),
         Command::Db(DbCommand::Load(args)) => dump::load(args, out),
+        Command::Db(DbCommand::Extend(args)) => dump::extend(args, out),
         Command::History(HistoryCommand::Build(args)) => history::build(args, out),
         Command::Index(IndexCommand::Build(args)) => index::build(args, out),
         Command::Index(IndexCommand::Check(args)) => index::check(args, out),

@@ -59,8 +59,8 @@ pub(crate) fn refuse_other(given: Option<&KeptStorage>, db: &Db) -> Result<(), F
         Some(own) if own == given => return Ok(()),
         None => "the database exists already, and keeps the storage of all contracts".to_owned(),
         Some(own) => format!(
-            "the database exists already, and keeps the storage of {} contracts, which are not the {} in the list: none can \
-             be added or left out later",
+            "the database exists already, and keeps the storage of {} contracts, which are not the {} in the list: \
+             `cambium db extend` makes a new database with another list",
             own.accounts().len(),
             given.accounts().len()
         ),

@@ -186,7 +186,7 @@ fn root_alone(path: B256, root: B256) -> AccountDiff {
 }
 
 /// The leaf that stands for the storage trie with this root; zero, which is no leaf, for an empty one.
-fn leaf_of(root: B256) -> (B256, U256) {
+pub(crate) fn leaf_of(root: B256) -> (B256, U256) {
     let value = match root {
         EMPTY_ROOT => U256::ZERO,
         root => root.into(),
@@ -210,7 +210,8 @@ pub(crate) fn reserved(account: B256) -> StateError {
     )
 }
 
-fn wrong(account: B256, what: &'static str) -> StateError {
+/// The error for a storage of the account that can't be taken.
+pub(crate) fn wrong(account: B256, what: &'static str) -> StateError {
     StateError::StorageRoot { account, what }
 }
 

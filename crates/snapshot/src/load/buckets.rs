@@ -8,13 +8,17 @@ use super::{
     sort,
 };
 use crate::{
-    base::{counters::Counters, error::StateError, kept_storage::KeptStorage},
+    base::{
+        counters::Counters,
+        error::StateError,
+        kept_storage::{KeptStorage, leaf_of, reserved, wrong},
+    },
     index::IndexWriter,
     pages::Pages,
 };
 use alloy_primitives::{B256, U256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, EntryValue, Path};
+use cambium_primitives::{Account, EntryValue, Path, STORAGE_ROOT_KEY};
 use cambium_store::Codes;
 use cambium_trie::{Commitment, PartialTrie, SHARDS, top_levels};
 use parking_lot::Mutex;
@@ -141,7 +145,8 @@ impl LeafBuckets {
     ///
     /// # Errors
     ///
-    /// [`StateError::Store`] if spilling fails.
+    /// [`StateError::Store`] if spilling fails, and [`StateError::StorageRoot`] for a slot of a partial database with the key that is
+    /// reserved for storage roots.
     pub fn slots(
         &mut self,
         account: &B256,
@@ -149,11 +154,32 @@ impl LeafBuckets {
     ) -> Result<(), StateError> {
         let bucket = &mut self.buckets[usize::from(account[0])];
         for (slot, value) in slots {
+            if slot == STORAGE_ROOT_KEY && self.kept.is_some() {
+                return Err(reserved(*account));
+            }
             if !value.is_zero() {
                 bucket.slot(account, &slot, value, &self.spill)?;
             }
         }
         Ok(())
+    }
+
+    /// Adds the storage root of an account whose slots are not kept, in place of its slots.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::StorageRoot`] if its slots are kept or the root is zero, and [`StateError::Store`] if spilling fails.
+    pub fn storage_root(&mut self, account: &B256, root: B256) -> Result<(), StateError> {
+        if root.is_zero() || self.kept.as_ref().is_none_or(|kept| kept.keeps(account)) {
+            let what = "its storage root is given as zero, or its slots are kept";
+            return Err(wrong(*account, what));
+        }
+        let (key, value) = leaf_of(root);
+        let bucket = &mut self.buckets[usize::from(account[0])];
+        match value.is_zero() {
+            true => Ok(()),
+            false => bucket.slot(account, &key, value, &self.spill),
+        }
     }
 
     /// Builds all shards and returns the state root. If `to` is given, writes their pages and index

@@ -21,3 +21,4 @@ mod buckets;
 pub use buckets::{LeafBuckets, LoadProgress, RootLoader};
 pub use leaf_bucket::remove_spilled;
 pub(crate) use leaf_bucket::{Piece, SpillFile};
+pub use partial::root_of_slots;

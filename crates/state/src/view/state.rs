@@ -7,8 +7,8 @@ use crate::{
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, BlockId, BlockNumber};
-use cambium_snapshot::{PagePin, StateError};
+use cambium_primitives::{Account, BlockId, BlockNumber, STORAGE_ROOT_KEY};
+use cambium_snapshot::{PagePin, StateError, storage_root_of};
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -96,6 +96,23 @@ impl View {
             ControlFlow::Break(())
         })?;
         Ok(has_one)
+    }
+
+    /// Reads the storage root that a partial database has in place of the slots of an account which it does not keep; `None` if
+    /// the storage is empty. [`View::storage_root`] computes that of any account, from the nodes above it.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
+    pub fn root_in_place_of_slots(&self, account: &B256) -> Result<Option<B256>, StateError> {
+        let mut root = None;
+        self.each_leaf_of_storage(account, &STORAGE_ROOT_KEY, |key, value| {
+            if key == STORAGE_ROOT_KEY {
+                root = Some(storage_root_of(value));
+            }
+            ControlFlow::Break(())
+        })?;
+        Ok(root)
     }
 
     /// Reads the code with that hash.

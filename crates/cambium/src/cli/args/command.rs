@@ -211,7 +211,10 @@ impl Command {
             | Self::Index(IndexCommand::Build(_))
             | Self::Workload(_) => true,
             Self::Db(command) => match command {
-                DbCommand::Backup(_) | DbCommand::Load(_) | DbCommand::Dump(_) => true,
+                DbCommand::Backup(_)
+                | DbCommand::Load(_)
+                | DbCommand::Extend(_)
+                | DbCommand::Dump(_) => true,
                 DbCommand::Repair(args) => !args.dry_run,
                 DbCommand::Stats(_)
                 | DbCommand::Branches(_)

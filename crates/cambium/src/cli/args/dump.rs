@@ -1,6 +1,11 @@
 //! Arguments of the commands that write, read and measure a whole state.
 
-use super::{super::numbers::parse_count, accounts::StateArgs, database::DbArgs};
+use super::{
+    super::{block_ref::parse_block, numbers::parse_count},
+    accounts::StateArgs,
+    database::DbArgs,
+};
+use cambium::BlockRef;
 use clap::Args as ClapArgs;
 use std::{num::NonZeroUsize, path::PathBuf};
 
@@ -25,6 +30,16 @@ first block of the database. Blocks after it can be imported; one that asks for 
 
 With --json: chain_id, genesis_number and genesis_hash (those of the first block), state_root, head_number,
 head_hash, preimages (whether they are kept).";
+
+pub(crate) const EXTEND_HELP: &str = "\
+Contracts that are in the old list and not in the new one are reduced to their storage root. A contract of the list that the state does not have is
+noted: its storage is kept once it is created.
+
+Example: cambium db extend --storage-of longer.txt --to NEW --from FULL -d PARTIAL
+
+With --json: chain_id, genesis_number and genesis_hash (those of the first block), state_root, head_number, head_hash,
+storage_kept_of (number of contracts), added (contracts whose slots came from --from), added_slots and absent (contracts that the state
+does not have), by keccak256 of the address.";
 
 pub(crate) const INSPECT_HELP: &str = "\
 Every account and slot is read, in the order of their hashed keys. Bytes are those of keys and values,
@@ -61,6 +76,25 @@ pub(crate) struct LoadArgs {
     /// Make a partial database: see `cambium init --help`
     #[arg(long, value_name = "FILE")]
     pub(crate) storage_of: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExtendArgs {
+    /// File with the contracts whose storage the new database keeps: an address on each line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) storage_of: PathBuf,
+    /// Directory of the new database, which must not exist
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// Directory of a database with the storage of the contracts that are added, at the same block: a full one, or a partial one that keeps
+    /// them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Begin after this block: a number, a hash, latest, earliest, safe or finalized [default: finalized, or else latest]
+    #[arg(long, value_name = "BLOCK", value_parser = parse_block)]
+    pub(crate) block: Option<BlockRef>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

@@ -2,7 +2,10 @@
 
 use super::{
     database::DbArgs,
-    dump::{DUMP_HELP, DumpArgs, INSPECT_HELP, InspectArgs, LOAD_HELP, LoadArgs},
+    dump::{
+        DUMP_HELP, DumpArgs, EXTEND_HELP, ExtendArgs, INSPECT_HELP, InspectArgs, LOAD_HELP,
+        LoadArgs,
+    },
 };
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
@@ -50,6 +53,13 @@ pub(crate) enum DbCommand {
     /// Write a state as JSON, account by account
     #[command(after_help = DUMP_HELP)]
     Dump(DumpArgs),
+    /// Make a partial database anew, with another list of contracts whose storage it keeps
+    ///
+    /// The new database begins at the finalized block of the old one, or at its head if it does not say which block is final: a database
+    /// can't go back before its first block. The old one is only read. Slots of contracts that are added are verified against the
+    /// storage root of their account, and the whole state against the root in the header
+    #[command(after_help = EXTEND_HELP)]
+    Extend(ExtendArgs),
     /// Create a database from a state that `db dump` has written
     #[command(after_help = LOAD_HELP)]
     Load(LoadArgs),

@@ -163,6 +163,16 @@ impl Loader {
         self.buckets.slots(&account, slots)
     }
 
+    /// Adds the storage root of an account in place of its slots, in a partial database that does not keep them.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::StorageRoot`] if the database keeps the slots of the account, or if the root is zero, and as
+    /// [`Loader::account`]. [`Loader::finish`] refuses an account of which slots are added as well.
+    pub fn storage_root(&mut self, account: B256, root: B256) -> Result<(), StateError> {
+        self.buckets.storage_root(&account, root)
+    }
+
     /// Makes the value of an entry, for [`Loader::entry`]. Up to
     /// [`INLINE_VALUE_BYTES_MAX`](cambium_primitives::INLINE_VALUE_BYTES_MAX) bytes are part of the
     /// leaf; a longer value is written at once.
