@@ -564,10 +564,14 @@ fn a_database_with_another_list_is_that_of_a_chain_with_this_list() {
             added_slots,
             absent,
         } = extend(&old, &disk, after, Some(&made.full)).unwrap();
-        let is_new = |address: &&Address| !before.contains(address) && **address != unknown;
-        let expected: Vec<_> = after.iter().filter(is_new).map(keccak256).collect();
-        assert_eq!(added, expected);
         let view = made.full.db().view_at(15).unwrap();
+        let new = after.iter().filter(|address| !before.contains(address));
+        let new = new.map(keccak256);
+        // Of contracts without storage there is nothing to add.
+        let expected: Vec<_> = new
+            .filter(|path| !view.slots(path).unwrap().is_empty())
+            .collect();
+        assert_eq!(added, expected);
         let count: usize = added
             .iter()
             .map(|path| view.slots(path).unwrap().len())

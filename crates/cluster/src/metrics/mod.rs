@@ -11,15 +11,15 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `labelled` | figures with labels, on top of the engine's `Metrics` |
 //! | `tally` | counters by label |
+//! | `labelled` | figures with labels, on top of the engine's `Metrics` |
 //! | `page` | the text format |
 //! | `own` | memory, descriptors and uptime of the process |
 //! | `registry` | everything that a process shows |
 //! | `server` | HTTP |
 
-mod labelled;
 mod tally;
+mod labelled;
 mod page;
 mod own;
 mod registry;
