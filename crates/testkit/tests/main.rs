@@ -19,6 +19,7 @@ mod every_operation;
 mod executors;
 mod facade;
 mod following;
+mod fresh_imports;
 mod history;
 mod imports;
 mod index;
