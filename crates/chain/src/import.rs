@@ -18,7 +18,7 @@
 //! order, so the first bad block is the one whose error comes from the last stage that has one.
 
 use crate::{
-    Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
+    BlockFault, Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
     ahead::ReadingAhead,
     execute::Step,
     prepare::OnTheirWay,
@@ -550,9 +550,15 @@ impl Chain {
                         if !block.becomes_head {
                             self.db().commit_all(std::mem::take(&mut group))?;
                         }
-                        if group.is_empty() {
-                            // It may be one that another caller has sealed.
+                        let is_next = group.iter().rev().any(|it| it.id() == block.parent);
+                        if !is_next && !self.has(block.parent)? {
+                            // Another caller has sealed it.
+                            self.db().commit_all(std::mem::take(&mut group))?;
                             self.await_commit(block.parent)?;
+                            if !self.has(block.parent)? {
+                                let fault = BlockFault::UnknownParent(block.parent.hash);
+                                return Err(ChainError::invalid(block.id(), fault));
+                            }
                         }
                         match block.becomes_head {
                             true => group.push(block.sealed),

@@ -151,7 +151,9 @@ impl Chain {
         let header = &block.header;
         let known = KnownBlock::child_of(&ready.parent, block);
         let becomes_head = self.becomes_head(&known, ready.post_merge, tip)?;
-        let sealed = staged.seal_without_body(*id, header.parent_hash, header.state_root)?;
+        let sealed = staged
+            .seal_without_body(*id, header.parent_hash, header.state_root)
+            .map_err(|error| not_sealed(*id, ready.parent_id, error))?;
         let total_difficulty = known.total_difficulty;
         self.remember(id.hash, known);
         timings.execute += ready.validated;
@@ -401,8 +403,9 @@ impl Chain {
             preimages.as_deref(),
         );
         drop((outcome, room));
+        let sealed = sealed.complete(body);
         let block = ExecutedBlock {
-            sealed: sealed.complete(body)?,
+            sealed: sealed.map_err(|error| not_sealed(*id, parent, error))?,
             parent,
             becomes_head,
             transactions: block.body.transactions.len() as u64,
@@ -431,7 +434,7 @@ impl Chain {
             Ok(()) => return Ok(block),
             // The engine expects the claimed root, a header the computed one.
             Err(StateError::WrongRoot { got, expected, .. }) => (expected, got),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(not_sealed(id, block.parent, error)),
         };
         if block.is_applied {
             // Execution finds what is wrong, once the block is gone.
@@ -441,6 +444,16 @@ impl Chain {
         }
         let error = VerifyError::StateRoot { got, expected };
         Err(ChainError::invalid(id, BlockFault::from(error)))
+    }
+}
+
+/// Why a block is not in memory any more, or can't be: if it is not known, one below it was dropped by whoever has found it invalid.
+fn not_sealed(id: BlockId, parent: BlockId, error: StateError) -> ChainError {
+    match error {
+        StateError::UnknownBlock(_) => {
+            ChainError::invalid(id, BlockFault::UnknownParent(parent.hash))
+        }
+        error => error.into(),
     }
 }
 

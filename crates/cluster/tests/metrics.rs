@@ -131,7 +131,6 @@ impl Following {
 }
 
 #[test]
-#[ignore = "what it expects is to be looked into: it has failed since it was written"]
 fn figures_of_a_shard_follow_what_it_does() {
     let mut own = Following::new();
     let before = page(&own.process);
@@ -269,7 +268,8 @@ fn figures_of_a_shard_follow_what_it_does() {
     ] {
         assert_eq!(page.value(name, &[labels]), value, "{name} {labels:?}");
     }
-    assert_eq!(page.value("cambium_stream_holes", &[]), 2.0);
+    // They are beside each other.
+    assert_eq!(page.value("cambium_stream_holes", &[]), 1.0);
     // A choice needs what is in the holes, and nobody has it.
     own.position -= 1;
     own.process.pass(&item(own.position, Bytes::new()));
@@ -408,7 +408,6 @@ fn client(runtime: &Runtime, serving: &Serving, time: Duration) -> ShardClient {
 }
 
 #[test]
-#[ignore = "what it expects is to be looked into: it has failed since it was written"]
 fn calls_are_counted_by_how_they_end() {
     let runtime = Runtime::new().unwrap();
     let mut random = Random::new(7);
@@ -418,8 +417,10 @@ fn calls_are_counted_by_how_they_end() {
         state = state.child(&keys.changes(&mut random, &state.model), salt);
     }
     let range = ShardRange::new(0, 1).unwrap();
+    let all = request(state.id, &keys.accounts);
+    let whole = state.shard(range, ShardLimits::default()).read(&all);
     let limits = ShardLimits {
-        bag_bytes: 4_000,
+        bag_bytes: whole.unwrap().bytes() - 1,
         ..ShardLimits::default()
     };
     let shard = Arc::new(state.shard(range, limits));
@@ -439,7 +440,7 @@ fn calls_are_counted_by_how_they_end() {
     for block in [next, next, before] {
         read(&request(block, &keys.accounts[..1])).unwrap_err();
     }
-    let error = read(&request(state.id, &keys.accounts)).unwrap_err();
+    let error = read(&all).unwrap_err();
     assert!(matches!(error, ReadError::TooBig { .. }), "{error}");
     let mut no_code = request(state.id, &keys.accounts[..1]);
     no_code.codes = vec![(B256::repeat_byte(5), keys.accounts[0])];

@@ -322,7 +322,6 @@ fn import_beside(
 /// "Others may import and insert blocks meanwhile": a block whose parent another caller commits a moment later is
 /// imported, also if the one before it is on another branch.
 #[test]
-#[ignore = "a promise that is broken: the import of a block on one that another caller has sealed"]
 fn a_block_on_one_that_another_caller_commits_is_imported_whatever_comes_before() {
     let made = Made::new(Fork::Osaka, 3, 8);
     let (a, b) = (made.branch(0, 0xaa), made.branch(0, 0xbb));
@@ -343,7 +342,6 @@ fn a_block_on_one_that_another_caller_commits_is_imported_whatever_comes_before(
 /// "[`ChainError::Block`] for a block that is invalid [or whose parent is unknown] ... All blocks before are committed":
 /// also if the parent is another caller's block, which that one drops.
 #[test]
-#[ignore = "a promise that is broken: the import of a block on one that another caller has sealed"]
 fn a_block_on_one_that_another_caller_drops_has_an_unknown_parent() {
     let made = Made::new(Fork::Osaka, 3, 8);
     let (a, b) = (made.branch(0, 0xaa), made.branch(0, 0xbb));
