@@ -208,7 +208,10 @@ impl<S: Stream> Publisher<S> {
         let mut done = 0;
         if encoded.len() > 1 {
             for answer in self.stream.append_all(&encoded, self.tail) {
-                let Ok(position) = answer else { break };
+                let Ok(position) = answer else {
+                    self.figures.retries.add(1);
+                    break;
+                };
                 self.tail = position;
                 self.figures.tail.set(position.0);
                 self.figures.acknowledged.add(started.elapsed());

@@ -582,13 +582,17 @@ impl Shard {
         let mut bytes = bag.bytes() + maker.bytes();
         bag.nodes.extend(maker.finish());
         drop(subtries);
+        let check = |bytes: usize| match bytes > bytes_max {
+            true => Err(ReadError::TooBig { bytes_max }),
+            false => Ok(()),
+        };
+        // The top nodes are not the maker's.
+        check(bytes)?;
         let codes = self.codes.read();
         for (hash, _) in &request.codes {
             let code = codes.get(hash).ok_or(ReadError::NoCode(*hash))?;
             bytes += code.len();
-            if bytes > bytes_max {
-                return Err(ReadError::TooBig { bytes_max });
-            }
+            check(bytes)?;
             bag.codes.push(code.clone());
         }
         count(&self.counters.reads, 1);
