@@ -2,14 +2,16 @@
 //! and the program that routes between them (`wan.py`), which CAMBIUM_WAN names or which is beside this checkout.
 
 use crate::support::{Fixture, Run, program};
-use cambium_testkit::{is_long, nats_server, say};
+use cambium_testkit::{
+    is_long, nats_server, say,
+    wan::{Wan, address},
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
-    env, fs,
-    io::{BufRead, BufReader},
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio, id},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -17,103 +19,7 @@ use std::{
 const HOSTS: usize = 4;
 /// From each host to each other one.
 const DELAY_MS: f64 = 50.0;
-const CUT: f64 = -1.0;
 const BLOCKS: u64 = 36;
-
-/// Hosts with delays between them.
-struct Wan {
-    prefix: String,
-    matrix: PathBuf,
-    delays: Vec<Vec<f64>>,
-    router: Child,
-}
-
-impl Wan {
-    /// `None` where it can't be had, which is said.
-    fn start(folder: &Path) -> Option<Self> {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/tools/wan.py");
-        let script = env::var_os("CAMBIUM_WAN").map_or(beside, PathBuf::from);
-        let skip = |why: &str| {
-            say(&format!("SKIPPED: no cluster over slow networks: {why}"));
-            None
-        };
-        if !script.exists() {
-            return skip("there is no wan.py; CAMBIUM_WAN names one");
-        }
-        let namespaces = Command::new("ip").args(["netns", "list"]).output();
-        let is_root = rustix::process::geteuid().is_root();
-        if !is_root || !namespaces.is_ok_and(|listed| listed.status.success()) {
-            return skip("it needs root, and `ip` of iproute2");
-        }
-        let matrix = folder.join("delays.json");
-        let delays = (0..HOSTS).map(|from| {
-            let to = (0..HOSTS).map(|to| if from == to { 0.0 } else { DELAY_MS });
-            to.collect()
-        });
-        let delays: Vec<Vec<f64>> = delays.collect();
-        fs::write(&matrix, json!(delays).to_string()).unwrap();
-        let prefix = format!("c{}", id());
-        let router = Command::new("python3")
-            .arg(script)
-            .arg(&matrix)
-            .args(["--prefix", &prefix])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut wan = Self {
-            prefix,
-            matrix,
-            delays,
-            router: router.ok()?,
-        };
-        let mut first = String::new();
-        let told = BufReader::new(wan.router.stdout.take()?).read_line(&mut first);
-        if told.is_err() || first.trim() != "up" {
-            return skip("the hosts can't be made");
-        }
-        Some(wan)
-    }
-
-    /// A program on a host, from 1.
-    fn on(&self, host: usize, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &format!("{}-{host}", self.prefix)])
-            .arg(program);
-        command
-    }
-
-    /// Cuts a host off, or connects it again.
-    fn connect(&mut self, host: usize, connected: bool) {
-        let delay = if connected { DELAY_MS } else { CUT };
-        for other in (0..HOSTS).filter(|other| *other != host - 1) {
-            self.delays[host - 1][other] = delay;
-            self.delays[other][host - 1] = delay;
-        }
-        fs::write(&self.matrix, json!(self.delays).to_string()).unwrap();
-        self.signal("HUP");
-    }
-
-    fn signal(&self, name: &str) {
-        let router = self.router.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &router]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Wan {
-    fn drop(&mut self) {
-        // It removes the hosts when it ends.
-        let router = self.router.id().to_string();
-        let _ = Command::new("kill").args(["-s", "TERM", &router]).status();
-        let _ = self.router.wait();
-    }
-}
-
-fn address(host: usize) -> String {
-    format!("10.77.0.{host}")
-}
 
 /// Everything that runs on the hosts. It ends before they do.
 struct World {
@@ -137,7 +43,13 @@ impl World {
     fn new() -> Option<Self> {
         let server = nats_server()?;
         let fixture = Fixture::generate_with(300, BLOCKS, 20, &["--fork", "osaka"]);
-        let wan = Wan::start(fixture.dir.path())?;
+        let wan = match Wan::start(fixture.dir.path(), HOSTS, DELAY_MS) {
+            Ok(wan) => wan,
+            Err(why) => {
+                say(&format!("SKIPPED: no cluster over slow networks: {why}"));
+                return None;
+            }
+        };
         let key = fixture.path("builder.key");
         let made = cambium!("cluster", "key", &key, "--json").done().json();
         let mut world = Self {

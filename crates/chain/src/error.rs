@@ -69,7 +69,7 @@ pub enum ExtendError {
         account: B256,
         /// Name of the source.
         source_name: String,
-        /// The block.
+        /// Block at which the new database was to begin.
         block: BlockId,
         /// What the source says.
         why: String,
@@ -84,7 +84,7 @@ pub enum ExtendError {
         account: B256,
         /// Name of the source.
         source_name: String,
-        /// The block.
+        /// Block at which the new database was to begin.
         block: BlockId,
         /// Root of the slots that came.
         got: B256,

@@ -55,7 +55,8 @@ pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut}
 pub use members::{Role, RoleError, replicas};
 pub use message::RequestError;
 pub use metrics::{
-    LabelledMetrics, MetricsHost, MetricsLimits, MetricsPage, MetricsRegistry, MetricsServer, Tally,
+    Count, LabelledMetrics, MetricsHost, MetricsLimits, MetricsPage, MetricsRegistry,
+    MetricsServer, Tally,
 };
 pub use process::{
     BuilderOptions, BuilderProcess, BuilderProcessError, DatabaseFigures, FollowError, Followed,

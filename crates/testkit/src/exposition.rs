@@ -205,12 +205,12 @@ fn sample_of(line: &str) -> Option<Sample> {
 pub struct Answer {
     /// The status line and the headers.
     pub head: String,
-    /// The body.
+    /// What follows the head, decoded as UTF-8.
     pub body: String,
 }
 
 impl Answer {
-    /// The status.
+    /// Status of the answer: 200, say.
     pub fn status(&self) -> u16 {
         let status = self.head.split(' ').nth(1);
         status.and_then(|it| it.parse().ok()).unwrap_or_default()

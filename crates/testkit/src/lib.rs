@@ -20,6 +20,7 @@ mod raw_block;
 mod engine_chain;
 mod random_blocks;
 mod nats;
+pub mod wan;
 pub mod exposition;
 
 pub use access_lists::{FalseList, changes_of_list, false_lists};

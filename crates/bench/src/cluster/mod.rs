@@ -17,7 +17,6 @@ mod lost;
 mod task;
 mod rounds;
 mod tokens;
-mod wan;
 mod regions;
 
 use crate::report::{Report, data_dir};

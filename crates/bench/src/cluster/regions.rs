@@ -12,7 +12,6 @@ use super::{
     genesis::Genesis,
     rounds::{Rounds, eventually, win_epoch},
     task::{BuilderTask, Task},
-    wan::{Wan, address},
 };
 use crate::{
     process::tell,
@@ -21,6 +20,7 @@ use crate::{
 use alloy_consensus::Transaction as _;
 use cambium_cluster::{BuilderHost, Nats, NatsOptions, Service, ShardRange, Shards};
 use cambium_evm::recover_senders;
+use cambium_testkit::wan::{Wan, address};
 use cambium_testkit::{NatsServers, nats_server};
 use cambium_workload::{BlockSize, Spread, WorkloadParams};
 use serde::{Deserialize, Serialize};
@@ -188,7 +188,7 @@ struct Blocks {
 }
 
 struct Figures {
-    /// Payments a second.
+    /// Payments a second, from the first block to the last acknowledgement.
     rate: f64,
     /// Median of seconds from making a block until its update is acknowledged.
     acknowledged: f64,

@@ -29,6 +29,4 @@ pub use labelled::LabelledMetrics;
 pub use page::MetricsPage;
 pub use registry::{MetricsHost, MetricsRegistry};
 pub use server::{MetricsLimits, MetricsServer};
-pub use tally::Tally;
-
-pub(crate) use tally::Count;
+pub use tally::{Count, Tally};

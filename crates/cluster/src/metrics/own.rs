@@ -6,7 +6,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// The process itself.
+/// Figures that any process has: memory, descriptors, uptime, build.
 #[derive(Debug)]
 pub(super) struct Own {
     role: &'static str,

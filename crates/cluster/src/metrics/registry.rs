@@ -76,7 +76,7 @@ impl MetricsRegistry {
         self.hosts.read().clone()
     }
 
-    /// Passes all figures.
+    /// Passes the figures of all parts, those of the process itself first.
     pub fn report(&self, metrics: &mut dyn LabelledMetrics) {
         self.own.report(metrics);
         for host in self.hosts() {

@@ -4,27 +4,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter, or a current value. No other memory is ordered by it.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub struct Count(AtomicU64);
 
 impl Count {
-    pub(crate) const fn new(value: u64) -> Self {
+    /// A counter that begins with a value.
+    pub const fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
 
-    /// Returns the value before.
-    pub(crate) fn add(&self, by: u64) -> u64 {
+    /// Adds to it, and returns the value before.
+    pub fn add(&self, by: u64) -> u64 {
         self.0.fetch_add(by, Ordering::Relaxed)
     }
 
-    pub(crate) fn sub(&self, by: u64) {
+    /// Takes from it what was added before.
+    pub fn sub(&self, by: u64) {
         self.0.fetch_sub(by, Ordering::Relaxed);
     }
 
-    pub(crate) fn set(&self, value: u64) {
+    /// Replaces the value.
+    pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self) -> u64 {
+    /// The value now.
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -9,13 +9,11 @@
 //! Making a block and publishing it are two steps. One thread may make the next blocks while another one publishes those before: their records
 //! are on their way at once, in order.
 
+use super::builder_figures::{self, BuilderFigures, Room};
 use crate::{
-    builder::{BuildError, BuildTimings, Builder, Built, LeftOut},
-    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
-    replication::{
-        PublishError, Publisher, PublisherFigures, Record, SignedUpdate, Signer, Stream,
-        StreamError,
-    },
+    builder::{BuildError, Builder, Built},
+    metrics::{LabelledMetrics, MetricsHost},
+    replication::{PublishError, Publisher, Record, SignedUpdate, Signer, Stream, StreamError},
     rpc::BuilderHost,
     submission::Submission,
 };
@@ -24,9 +22,8 @@ use alloy_primitives::{Address, B256, Bytes};
 use alloy_rlp::Encodable;
 use cambium_chain::{BlockWitness, ChainSpec, DraftAttributes, WitnessForm};
 use cambium_primitives::BlockId;
-use cambium_snapshot::Histogram;
 use parking_lot::Mutex;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 /// Limits of a builder, and what its blocks have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,89 +107,6 @@ pub struct BuilderProcess<S> {
     figures: BuilderFigures,
 }
 
-/// What a builder has counted, and shows while it builds.
-#[derive(Debug)]
-struct BuilderFigures {
-    published: Arc<PublisherFigures>,
-    head: Count,
-    head_timestamp: Count,
-    finalized: Count,
-    unpublished: Count,
-    kept: Count,
-    blocks: Count,
-    transactions: Count,
-    gas: Count,
-    revised: Count,
-    fetched: Count,
-    submissions: Tally,
-    left_out: Tally,
-    failures: Tally,
-    senders: Histogram,
-    revise: Histogram,
-    execute: Histogram,
-    witness: Histogram,
-    finish: Histogram,
-}
-
-const TAKEN: &str = "taken";
-const REFUSED: &str = "refused";
-const BUILD: &str = "build";
-const PUBLISH: &str = "publish";
-
-impl BuilderFigures {
-    fn new(published: Arc<PublisherFigures>, head: &Header) -> Self {
-        Self {
-            published,
-            head: Count::new(head.number),
-            head_timestamp: Count::new(head.timestamp),
-            finalized: Count::new(head.number),
-            unpublished: Count::default(),
-            kept: Count::default(),
-            blocks: Count::default(),
-            transactions: Count::default(),
-            gas: Count::default(),
-            revised: Count::default(),
-            fetched: Count::default(),
-            submissions: Tally::new(&[TAKEN, REFUSED]),
-            left_out: Tally::new(&LeftOut::NAMES),
-            failures: Tally::new(&[BUILD, PUBLISH]),
-            senders: Histogram::default(),
-            revise: Histogram::default(),
-            execute: Histogram::default(),
-            witness: Histogram::default(),
-            finish: Histogram::default(),
-        }
-    }
-
-    fn built(&self, built: &Built) {
-        self.head.set(built.id.number);
-        self.head_timestamp.set(built.block.header.timestamp);
-        self.blocks.add(1);
-        self.transactions
-            .add(built.block.body.transactions.len() as u64);
-        self.gas.add(built.gas_used);
-        self.revised.add(built.revised as u64);
-        self.fetched.add(built.fetched as u64);
-        for (_, reason) in &built.left_out {
-            self.left_out.add(reason.name());
-        }
-        for (_, histogram, time) in self.parts(&built.timings) {
-            histogram.add(time);
-        }
-    }
-
-    /// The parts of building a block, with their histograms and times.
-    fn parts(&self, timings: &BuildTimings) -> [(&'static str, &Histogram, Duration); 5] {
-        [
-            ("senders", &self.senders, timings.senders),
-            ("revise", &self.revise, timings.revise),
-            ("execute", &self.execute, timings.execute),
-            ("witness", &self.witness, timings.witness),
-            ("finish", &self.finish, timings.finish),
-        ]
-    }
-}
-
 /// What one thread has that builds.
 #[derive(Debug)]
 struct Building {
@@ -274,7 +188,7 @@ impl<S: Stream> BuilderProcess<S> {
         let mut building = self.building.lock();
         let made = self.make_next(&mut building, timestamp);
         if made.is_err() {
-            self.figures.failures.add(BUILD);
+            self.figures.failures.add(builder_figures::BUILD);
         }
         made
     }
@@ -354,7 +268,7 @@ impl<S: Stream> BuilderProcess<S> {
     pub fn publish(&self) -> Result<(), BuilderProcessError> {
         let published = self.publish_next(&mut self.publisher.lock());
         if published.is_err() {
-            self.figures.failures.add(PUBLISH);
+            self.figures.failures.add(builder_figures::PUBLISH);
         }
         published
     }
@@ -417,6 +331,15 @@ impl<S: Stream> BuilderProcess<S> {
         taken
     }
 
+    fn room(&self, waiting: &Waiting) -> Room {
+        Room {
+            submissions: waiting.submissions.len(),
+            submissions_max: self.options.waiting,
+            bytes: waiting.bytes,
+            bytes_max: self.options.waiting_bytes,
+        }
+    }
+
     fn give_back(&self, submissions: Vec<Submission>) {
         let mut waiting = self.waiting.lock();
         waiting.bytes += submissions.iter().map(|it| it.bag.bytes()).sum::<usize>();
@@ -437,12 +360,12 @@ impl<S: Stream + 'static> BuilderHost for BuilderProcess<S> {
         let bytes = waiting.bytes + submission.bag.bytes();
         if waiting.submissions.len() >= most || bytes > waiting_bytes {
             let count = waiting.submissions.len();
-            self.figures.submissions.add(REFUSED);
+            self.figures.submissions.add(builder_figures::REFUSED);
             return Err(format!("{count} submissions wait: submit it later"));
         }
         waiting.bytes = bytes;
         waiting.submissions.push_back(submission);
-        self.figures.submissions.add(TAKEN);
+        self.figures.submissions.add(builder_figures::TAKEN);
         Ok(())
     }
 
@@ -457,103 +380,14 @@ impl<S: Stream + 'static> BuilderHost for BuilderProcess<S> {
 
 impl<S: Stream + 'static> MetricsHost for BuilderProcess<S> {
     fn report(&self, metrics: &mut dyn LabelledMetrics) {
-        let figures = &self.figures;
-        let waiting = self.waiting.lock();
-        let (submissions, bytes) = (waiting.submissions.len(), waiting.bytes);
-        drop(waiting);
-        metrics.gauges([
-            (
-                "builder_head_block",
-                "The block on which the next one is built.",
-                figures.head.get(),
-            ),
-            (
-                "builder_head_timestamp_seconds",
-                "Timestamp of that block, in seconds since 1970.",
-                figures.head_timestamp.get(),
-            ),
-            (
-                "builder_finalized_block",
-                "The newest block that the builder has made final.",
-                figures.finalized.get(),
-            ),
-            (
-                "builder_waiting_submissions",
-                "Submissions that wait for a block.",
-                submissions as u64,
-            ),
-            (
-                "builder_waiting_submissions_max",
-                "Most submissions that may wait. Further ones are refused.",
-                self.options.waiting as u64,
-            ),
-            (
-                "builder_waiting_bytes",
-                "Bytes of nodes and codes of the submissions that wait.",
-                bytes as u64,
-            ),
-            (
-                "builder_waiting_bytes_max",
-                "Most of these bytes.",
-                self.options.waiting_bytes as u64,
-            ),
-            (
-                "builder_unpublished_blocks",
-                "Blocks that were built, and that the stream has not acknowledged.",
-                figures.unpublished.get(),
-            ),
-            (
-                "builder_kept_blocks",
-                "Blocks that are kept with their witnesses.",
-                figures.kept.get(),
-            ),
-        ]);
-        metrics.counters([
-            ("builder_blocks", "Blocks built.", figures.blocks.get()),
-            (
-                "builder_transactions",
-                "Transactions in these blocks.",
-                figures.transactions.get(),
-            ),
-            ("builder_gas", "Gas used by these blocks.", figures.gas.get()),
-            (
-                "builder_bags_revised",
-                "Bags that were made on another block than the one on which they were used.",
-                figures.revised.get(),
-            ),
-            (
-                "builder_paths_fetched",
-                "Accounts and slots whose nodes were read from shards, since neither the builder nor a bag had them all.",
-                figures.fetched.get(),
-            ),
-        ]);
-        let help = "Submissions, by whether there was room for them.";
-        metrics.tally("builder_submissions", help, "outcome", &figures.submissions);
-        let help = "Submissions that are in no block, by reason.";
-        metrics.tally("builder_left_out", help, "reason", &figures.left_out);
-        let help = "Attempts at a block that have failed, by step.";
-        metrics.tally("builder_failures", help, "step", &figures.failures);
-        for (part, histogram, _) in figures.parts(&BuildTimings::default()) {
-            metrics.labels(&[("part", part)]);
-            metrics.latency(
-                "builder_build",
-                "Time of the parts of building a block.",
-                &histogram.latency(),
-            );
-        }
-        metrics.labels(&[]);
-        figures.published.report(metrics);
+        let room = self.room(&self.waiting.lock());
+        self.figures.report(&room, metrics);
     }
 
     fn ready(&self) -> Result<(), String> {
-        let waiting = self.waiting.lock();
-        let BuilderOptions {
-            waiting: most,
-            waiting_bytes,
-            ..
-        } = self.options;
-        if waiting.submissions.len() >= most || waiting.bytes >= waiting_bytes {
-            let count = waiting.submissions.len();
+        let room = self.room(&self.waiting.lock());
+        if room.is_full() {
+            let count = room.submissions;
             return Err(format!(
                 "{count} submissions wait: there is no room for more"
             ));

@@ -14,20 +14,24 @@
 //! | `files` | snapshots in the shard's folder |
 //! | `figures` | what becomes of records, for collectors |
 //! | `progress` | what was applied where in the stream |
+//! | `shard_figures` | what a shard's process counts and shows, for collectors |
 //! | `shard_process` | the process itself: its folder, what it does about each record |
 //! | `run` | how it follows a stream |
 //! | `note` | where a database is in the stream |
 //! | `database` | a database that follows a stream |
+//! | `builder_figures` | what a builder counts and shows, for collectors |
 //! | `builder_process` | the process of a builder: submissions in, signed blocks out |
 
 mod peers;
 mod files;
 mod figures;
 mod progress;
+mod shard_figures;
 mod shard_process;
 mod run;
 mod note;
 mod database;
+mod builder_figures;
 mod builder_process;
 
 pub use builder_process::{BuilderOptions, BuilderProcess, BuilderProcessError};

@@ -1,13 +1,14 @@
 //! The process of a shard.
 
 use super::{
-    figures::{self, RecordFigures, outcome},
+    figures::{self, outcome},
     files,
     peers::{Answer, Peer},
     progress::Progress,
+    shard_figures::{self, ShardFigures},
 };
 use crate::{
-    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
+    metrics::{LabelledMetrics, MetricsHost},
     range::ShardRange,
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Journal, JournalError,
@@ -15,13 +16,12 @@ use crate::{
         Verdict,
     },
     rpc::{HostStatus, ShardHost, Wanted},
-    shard::{ApplyError, Shard, ShardLimits, ShardStats},
+    shard::{ApplyError, Shard, ShardLimits},
     snapshot::{SnapshotError, SnapshotInfo},
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::{Disk, DiskError, DiskLock, LockError};
 use cambium_primitives::BlockId;
-use cambium_snapshot::Histogram;
 use parking_lot::{Mutex, RwLock};
 use std::{
     io::Read,
@@ -31,6 +31,7 @@ use std::{
 
 /// Name of the file that is locked while a process has the folder.
 const LOCK: &str = "lock";
+
 /// What a process is for, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessOptions {
@@ -102,17 +103,6 @@ pub struct ShardProcess {
     writing: Mutex<()>,
     pub(super) figures: ShardFigures,
     _lock: DiskLock,
-}
-
-/// What the process has counted, for collectors.
-pub(super) struct ShardFigures {
-    pub(super) records: RecordFigures,
-    refused: Tally,
-    fetched: Count,
-    /// Damage that opening the folder has found.
-    journal_damage: u64,
-    snapshots_damaged: u64,
-    snapshots: Histogram,
 }
 
 /// What changes with each record. One thread has it at a time.
@@ -211,14 +201,7 @@ impl ShardProcess {
             journal,
             shard: RwLock::new(None),
             writing: Mutex::new(()),
-            figures: ShardFigures {
-                records: RecordFigures::new(),
-                refused: Tally::new(&ApplyError::REFUSALS),
-                fetched: Count::default(),
-                journal_damage: recovery.damage.len() as u64,
-                snapshots_damaged,
-                snapshots: Histogram::default(),
-            },
+            figures: ShardFigures::new(recovery.damage.len() as u64, snapshots_damaged),
             _lock: lock,
         };
         if let Some((shard, note)) = loaded {
@@ -800,7 +783,7 @@ impl MetricsHost for ShardProcess {
             ),
         ]);
         if let Some(shard) = shard {
-            report_shard(&shard.stats(), metrics);
+            shard_figures::report(&shard.stats(), metrics);
         }
         if let Some(head) = head {
             metrics.gauge(
@@ -823,35 +806,7 @@ impl MetricsHost for ShardProcess {
                 ),
             ]);
         }
-        metrics.latency(
-            "shard_snapshot_write",
-            "Time in which snapshots were written.",
-            &self.figures.snapshots.latency(),
-        );
-        metrics.counters([
-            (
-                "shard_snapshots_damaged",
-                "Damaged snapshots that were set aside when the folder was opened.",
-                self.figures.snapshots_damaged,
-            ),
-            (
-                "shard_blocks_fetched",
-                "Blocks that the stream did not have, or not in order, and peers had.",
-                self.figures.fetched.get(),
-            ),
-            (
-                "journal_damaged_parts",
-                "Damaged parts that were cut out of the journal when the folder was opened.",
-                self.figures.journal_damage,
-            ),
-        ]);
-        let help = "Updates that are false, by reason.";
-        metrics.tally(
-            "shard_updates_refused",
-            help,
-            "reason",
-            &self.figures.refused,
-        );
+        self.figures.report(metrics);
         self.journal.report(metrics);
         self.figures.records.report(metrics);
     }
@@ -863,68 +818,4 @@ impl MetricsHost for ShardProcess {
         }
         self.figures.records.ready()
     }
-}
-
-/// Passes what a shard has.
-fn report_shard(stats: &ShardStats, metrics: &mut dyn LabelledMetrics) {
-    metrics.gauges([
-        (
-            "shard_newest_block",
-            "The highest block of which the shard has the state.",
-            stats.newest.number,
-        ),
-        (
-            "shard_newest_timestamp_seconds",
-            "Timestamp of that block, in seconds since 1970.",
-            stats.newest_timestamp,
-        ),
-        (
-            "shard_oldest_block",
-            "The oldest block of which the shard has the state: the newest final one, or that of a snapshot that is written.",
-            stats.oldest.number,
-        ),
-        (
-            "shard_versions",
-            "Number of blocks of which the shard has the state.",
-            stats.versions as u64,
-        ),
-        (
-            "shard_live_bytes",
-            "Bytes of all versions and codes, as the limit counts them.",
-            stats.live_bytes as u64,
-        ),
-        (
-            "shard_memory_bytes",
-            "Bytes of all versions and codes, with memory that was freed and is used again.",
-            stats.memory_bytes as u64,
-        ),
-        ("shard_nodes", "Trie nodes of all versions.", stats.nodes as u64),
-        (
-            "shard_codes",
-            "Contract codes of all versions.",
-            stats.codes as u64,
-        ),
-    ]);
-    metrics.counters([
-        (
-            "shard_updates",
-            "Updates applied, or known already, by this state; it starts anew with a state from elsewhere.",
-            stats.updates,
-        ),
-        (
-            "shard_reads",
-            "Requests that were answered with a node bag.",
-            stats.reads,
-        ),
-        (
-            "shard_read_keys",
-            "Accounts and slots that these requests asked for.",
-            stats.keys,
-        ),
-        (
-            "shard_read_bytes",
-            "Bytes of nodes and codes that they were answered with, before they are made compact.",
-            stats.bag_bytes,
-        ),
-    ]);
 }

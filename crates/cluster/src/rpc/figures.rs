@@ -256,7 +256,7 @@ pub(super) struct Call {
     figures: Arc<ServerFigures>,
     method: Method,
     started: Instant,
-    /// Its longest time.
+    /// The deadline of the call, after which it counts as one that took too long.
     time: Duration,
     outcome: Option<&'static str>,
 }

@@ -243,6 +243,22 @@ impl Builder {
         }
     }
 
+    /// Makes so many blocks, publishes them as its chain, and then chooses the last one.
+    pub fn make_all(&mut self, engine: &Engine, blocks: u64) {
+        for mark in 0..blocks {
+            let update = engine.on(self.head(), mark);
+            self.publish_all(&[update], false);
+        }
+        self.choose();
+    }
+
+    /// Leaves the last two records in the stream. Shards have the others by hash, and what opens the epoch by position.
+    pub fn keep_end(&self) {
+        self.stream.remove_before(StreamPosition(self.tail.0 - 1));
+        let mut kept = self.kept.0.lock();
+        kept.1.retain(|position, _| *position == 1);
+    }
+
     pub fn head(&self) -> BlockId {
         *self.chain.last().unwrap()
     }

@@ -158,13 +158,7 @@ fn a_long_branch_is_followed_with_little_memory() {
     let engine = Engine::new(&workload);
     let mut builder = Builder::new(engine.chain.db().genesis());
     let engine = engine.anew(&workload);
-    for mark in 0..blocks {
-        let update = engine.on(builder.head(), mark);
-        let signed = signer().sign_update(1, update);
-        builder.chain.push(signed.id());
-        builder.publish(&signed);
-    }
-    builder.choose();
+    builder.make_all(&engine, blocks);
     let little = Options {
         memory_bytes: 16 << 20,
         ..Options::default()

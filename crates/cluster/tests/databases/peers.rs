@@ -44,7 +44,7 @@ impl Peer for Counting {
     }
 }
 
-/// As above, with the number in a header.
+/// Promise: what is wrong with a record does not hang a follower. Here a header has a false number.
 #[test]
 fn an_update_with_a_false_number_is_not_judged_forever() {
     let workload = workload();
@@ -139,17 +139,8 @@ fn more_blocks_than_are_got_at_once_come_by_hash() {
     let engine = Engine::new(&workload);
     let mut builder = Builder::new(engine.chain.db().genesis());
     let engine = engine.anew(&workload);
-    for mark in 0..blocks {
-        let update = engine.on(builder.head(), mark);
-        let signed = signer().sign_update(1, update);
-        builder.chain.push(signed.id());
-        builder.publish(&signed);
-    }
-    builder.choose();
-    builder
-        .stream
-        .remove_before(StreamPosition(builder.tail.0 - 1));
-    builder.kept.0.lock().1.retain(|position, _| *position == 1);
+    builder.make_all(&engine, blocks);
+    builder.keep_end();
     let node = Node::new(&workload, 7, None, &builder.kept);
     node.read(&builder.stream, u64::MAX);
     assert_eq!(node.chain().db().head(), builder.head());
@@ -194,10 +185,7 @@ fn a_peer_without_bodies_does_not_end_the_follower_where_another_has_them() {
     builder.publish_all(&updates, false);
     let head = updates[2].id();
     builder.append(chosen(1, head, head, head));
-    builder
-        .stream
-        .remove_before(StreamPosition(builder.tail.0 - 1));
-    builder.kept.0.lock().1.retain(|position, _| *position == 1);
+    builder.keep_end();
     let bare = Kept::of(updates.iter().cloned().map(|mut update| {
         update.body = Bytes::new();
         update
@@ -215,7 +203,7 @@ fn a_peer_without_bodies_does_not_end_the_follower_where_another_has_them() {
     assert_eq!(node.chain().db().head(), head);
 }
 
-/// As above: one peer has false updates that a builder has signed, and another one has the true ones.
+/// Promise: what peers say is verified. One of them has false updates that a builder has signed, and another one has the true ones.
 #[test]
 fn a_peer_with_false_updates_does_not_hide_true_ones() {
     let workload = workload();
@@ -225,10 +213,7 @@ fn a_peer_with_false_updates_does_not_hide_true_ones() {
     builder.publish_all(&updates, false);
     let head = updates[2].id();
     builder.append(chosen(1, head, head, head));
-    builder
-        .stream
-        .remove_before(StreamPosition(builder.tail.0 - 1));
-    builder.kept.0.lock().1.retain(|position, _| *position == 1);
+    builder.keep_end();
     let lying = Kept::of(updates.iter().cloned().map(|mut update| {
         update.changes = Changes::default();
         update
@@ -297,7 +282,7 @@ fn a_follower_that_asks_for_blocks_stops_although_its_peer_is_slow() {
     stops_although_its_peer_is_slow(true);
 }
 
-/// As above.
+/// Promise: a stream is followed until `stop` is set, also where records of a hole are asked for.
 #[test]
 fn a_follower_that_asks_for_records_stops_although_its_peer_is_slow() {
     stops_although_its_peer_is_slow(false);

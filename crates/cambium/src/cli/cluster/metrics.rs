@@ -2,16 +2,10 @@
 
 use super::super::{error::Failure, output::Output};
 use cambium_cluster::{
-    LabelledMetrics, MetricsHost, MetricsLimits, MetricsRegistry, MetricsServer, StreamEnd, Tally,
+    Count, LabelledMetrics, MetricsHost, MetricsLimits, MetricsRegistry, MetricsServer, StreamEnd,
+    Tally,
 };
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle, time::timeout};
 
 /// Longest time for the server to end.
@@ -77,24 +71,6 @@ impl Drop for Serving<'_> {
             // A page that is being made ends by itself.
             let _ = self.runtime.block_on(async { timeout(END, task).await });
         }
-    }
-}
-
-/// A counter, or a current value. No other memory is ordered by it.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    pub(super) fn add(&self, by: u64) {
-        self.0.fetch_add(by, Ordering::Relaxed);
-    }
-
-    pub(super) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -1,6 +1,10 @@
 //! Hosts with delays between them: network namespaces, which a program in Python routes between. It needs root, iproute2, Python and the
 //! program (`wan.py`), which CAMBIUM_WAN names or which is beside the checkout.
 
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::json;
 use std::{
     env, fs,
@@ -13,9 +17,14 @@ use std::{
 /// slow networks should have it.
 const SLOW_START: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
 
+const CUT: f64 = -1.0;
+
 /// Hosts with delays between them. They are removed when it is dropped.
-pub(super) struct Wan {
+pub struct Wan {
     prefix: String,
+    matrix: PathBuf,
+    delays: Vec<Vec<f64>>,
+    delay_ms: f64,
     router: Child,
 }
 
@@ -25,7 +34,7 @@ impl Wan {
     /// # Errors
     ///
     /// Why they can't be had.
-    pub(super) fn start(folder: &Path, hosts: usize, delay_ms: f64) -> Result<Self, String> {
+    pub fn start(folder: &Path, hosts: usize, delay_ms: f64) -> Result<Self, String> {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/tools/wan.py");
         let script = env::var_os("CAMBIUM_WAN").map_or(beside, PathBuf::from);
         if !script.exists() {
@@ -45,7 +54,8 @@ impl Wan {
         let matrix = folder.join("delays.json");
         let text = |error: std::io::Error| error.to_string();
         fs::write(&matrix, json!(delays).to_string()).map_err(text)?;
-        let prefix = format!("b{}", id());
+        // The names of network devices are short.
+        let prefix = format!("c{}", id());
         let router = Command::new("python3")
             .arg(script)
             .arg(&matrix)
@@ -56,6 +66,9 @@ impl Wan {
             .spawn();
         let mut wan = Self {
             prefix,
+            matrix,
+            delays,
+            delay_ms,
             router: router.map_err(text)?,
         };
         let mut first = String::new();
@@ -77,25 +90,43 @@ impl Wan {
     }
 
     /// A program on a host, from 1.
-    pub(super) fn on(&self, host: usize, program: &Path) -> Command {
+    pub fn on(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &format!("{}-{host}", self.prefix)])
             .arg(program);
         command
     }
+
+    /// Cuts a host off, from 1, or connects it again.
+    ///
+    /// # Panics
+    ///
+    /// If the delays can't be written, or the program has ended.
+    pub fn connect(&mut self, host: usize, connected: bool) {
+        let delay = if connected { self.delay_ms } else { CUT };
+        for other in (0..self.delays.len()).filter(|other| *other != host - 1) {
+            self.delays[host - 1][other] = delay;
+            self.delays[other][host - 1] = delay;
+        }
+        fs::write(&self.matrix, json!(self.delays).to_string()).expect("delays");
+        self.signal(Signal::HUP).expect("the router runs");
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        kill_process(Pid::from_child(&self.router), signal)
+    }
 }
 
 impl Drop for Wan {
     fn drop(&mut self) {
         // It removes the hosts when it ends.
-        let router = self.router.id().to_string();
-        let _ = Command::new("kill").args(["-s", "TERM", &router]).status();
+        let _ = self.signal(Signal::TERM);
         let _ = self.router.wait();
     }
 }
 
 /// Address of a host, from 1.
-pub(super) fn address(host: usize) -> String {
+pub fn address(host: usize) -> String {
     format!("10.77.0.{host}")
 }
