@@ -112,7 +112,7 @@ pub mod access_list {
 pub mod chain {
     pub use cambium_chain::{
         AccessListReader, AccessListWriter, AmsterdamRules, BlobSchedule, Block, BlockFault,
-        BlockSource, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter,
+        BlockSource, BodyError, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter, ContractAt,
         DraftAttributes, DumpProgress, DumpSummary, ExecutedBlock, ExtendError, Extended,
         FileError, FileKind, FilePosition, Fork, Genesis, GenesisAccount, GenesisError,
         GenesisPart, HeaderError, ImportProgress, ImportSummary, InitOptions, InitProgress,

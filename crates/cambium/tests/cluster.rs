@@ -338,6 +338,52 @@ fn follow(cluster: &Cluster, halves: &Path, updates: &Path, address: &Address) {
     let expected = slot_of(&fixture.db()).done().json();
     assert_eq!(slot_of(&full).done().json(), expected);
     slot_of(&partial).fails(1, &["storage", &token]);
+    extend(cluster, &partial, address);
+}
+
+/// A partial database gets the storage of the token from the shards.
+fn extend(cluster: &Cluster, partial: &Path, address: &Address) {
+    let fixture = &cluster.fixture;
+    let (list, new) = (fixture.path("token.txt"), fixture.path("extended"));
+    fs::write(&list, format!("{TOKEN}\n")).unwrap();
+    let extend = |nats: &str, name: &str, block: &str| {
+        cambium!(
+            "db",
+            "extend",
+            "--storage-of",
+            &list,
+            "--to",
+            &new,
+            "--from-cluster",
+            nats,
+            "--name",
+            name,
+            "--block",
+            block,
+            "--json",
+            "-d",
+            partial
+        )
+    };
+    let token = TOKEN.to_string();
+    // The shards keep no block that is far below the final one.
+    extend(&cluster.nats, "cambium", "3").fails(1, &["the shards of the cluster", "is gone"]);
+    extend(&cluster.nats, "nobody", "latest").fails(1, &["there is no cluster \"nobody\""]);
+    let none = extend("nats://127.0.0.1:1", "cambium", "latest");
+    none.fails(1, &["127.0.0.1:1"]);
+    assert!(!new.exists());
+    let done = extend(&cluster.nats, "cambium", "latest").done().json();
+    assert_eq!(done["head_number"], BLOCKS, "{done:#}");
+    assert_eq!(done["storage_kept_of"], 1);
+    assert!(done["added_slots"].as_u64().unwrap() > 0);
+    let slot = token_balance_slot(address).to_string();
+    let slot_of = |db: &Path| {
+        cambium!("get", &token, &slot, "--json", "-d", db)
+            .done()
+            .json()
+    };
+    assert_eq!(slot_of(&new), slot_of(&fixture.db()));
+    cambium!("db", "check", "-d", &new).done();
 }
 
 /// Clients run transactions on the shards, a builder makes blocks of them, shards follow, a validator executes them again.

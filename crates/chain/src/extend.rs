@@ -15,20 +15,30 @@ const SLOTS: usize = 4096;
 /// Number of accounts between progress reports.
 const TELL_ACCOUNTS: u64 = 4096;
 
+/// A contract after a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContractAt {
+    /// The block.
+    pub block: BlockId,
+    /// The state root after it.
+    pub state_root: B256,
+    /// keccak(address).
+    pub account: B256,
+}
+
 /// Where the slots of added contracts come from. Nothing that it returns is trusted.
 pub trait StorageSource {
     /// Names the source for errors.
     fn name(&self) -> String;
 
-    /// Visits the slots of the contract at keccak(address) after a block, by keccak(slot) and in that order, until `visit` breaks.
+    /// Visits the slots of a contract, by keccak(slot) and in that order, until `visit` breaks.
     ///
     /// # Errors
     ///
     /// Why the slots can't be read.
     fn slots(
         &self,
-        block: BlockId,
-        account: &B256,
+        contract: &ContractAt,
         visit: &mut dyn FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), String>;
 }
@@ -41,12 +51,11 @@ impl StorageSource for Chain {
 
     fn slots(
         &self,
-        block: BlockId,
-        account: &B256,
+        contract: &ContractAt,
         visit: &mut dyn FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), String> {
-        let view = self.db().view_of(block);
-        let read = view.and_then(|view| view.each_slot(account, visit));
+        let view = self.db().view_of(contract.block);
+        let read = view.and_then(|view| view.each_slot(&contract.account, visit));
         read.map_err(|error| error.to_string())
     }
 }
@@ -190,6 +199,11 @@ impl StateCopy<'_> {
     fn fetch(&mut self, path: B256, expected: B256) -> Result<(), ChainError> {
         let source = self.source.ok_or(ExtendError::NoSource { account: path })?;
         let block = self.view.block();
+        let contract = ContractAt {
+            block,
+            state_root: self.view.state_root(),
+            account: path,
+        };
         let no_slots = |why: String| {
             ChainError::from(ExtendError::NoSlots {
                 account: path,
@@ -210,7 +224,7 @@ impl StateCopy<'_> {
                     }
                 };
                 let mut both = both;
-                source.slots(block, &path, &mut both).map_err(no_slots)?;
+                source.slots(&contract, &mut both).map_err(no_slots)?;
                 // Of these slots no trie can be made.
                 refused
                     .take()

@@ -57,7 +57,7 @@ pub use dump::{DumpProgress, DumpSummary};
 pub use error::{BlockFault, ChainError, ExtendError};
 pub use evm_session::EvmSession;
 pub use execute::{ExecutedBlock, Timings};
-pub use extend::{Extended, StorageSource};
+pub use extend::{ContractAt, Extended, StorageSource};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, InputFile, Progress, RawBlock,

@@ -32,6 +32,8 @@ pub struct ReadRequest {
     pub groups: Vec<ReadGroup>,
     /// Hashes of codes, each with an account that has it: the account's shard has the code.
     pub codes: Vec<(B256, B256)>,
+    /// Path of an account, and of a slot from which on its slots are read: as many as the shard gives at once.
+    pub slots_from: Option<(B256, B256)>,
 }
 
 /// What answers a request. It is untrusted: nodes and codes are known by their hashes alone.
@@ -93,6 +95,9 @@ impl ReadRequest {
     /// Two requests for half of the accounts each, or half of the slots of a single one. `None` if there is but one thing
     /// to read.
     pub(crate) fn halves(&self) -> Option<[Self; 2]> {
+        if self.slots_from.is_some() {
+            return None;
+        }
         let mut targets = Vec::new();
         for (at, group) in self.groups.iter().enumerate() {
             let accounts = group.targets.accounts().iter();
@@ -133,6 +138,7 @@ impl ReadRequest {
                 block: self.block,
                 groups,
                 codes,
+                slots_from: None,
             }
         };
         Some([part(targets, first_codes), part(second, second_codes)])
@@ -210,8 +216,13 @@ impl ReadRequest {
         }
         .encode(&mut listed);
         listed.extend(groups);
-        let payload_length =
-            self.block.number.length() + self.block.hash.length() + listed.len() + codes.length();
+        // Shards that do not know of it answer requests without it.
+        let slots_from = self.slots_from.map(|(account, slot)| vec![account, slot]);
+        let payload_length = self.block.number.length()
+            + self.block.hash.length()
+            + listed.len()
+            + codes.length()
+            + slots_from.as_ref().map_or(0, Encodable::length);
         let mut out = Vec::new();
         RlpHeader {
             list: true,
@@ -222,6 +233,9 @@ impl ReadRequest {
         self.block.hash.encode(&mut out);
         out.extend(listed);
         codes.encode(&mut out);
+        if let Some(slots_from) = slots_from {
+            slots_from.encode(&mut out);
+        }
         out
     }
 
@@ -269,6 +283,13 @@ impl ReadRequest {
             });
         }
         let codes = Vec::<B256>::decode(&mut parts)?;
+        let slots_from = match parts.is_empty() {
+            true => None,
+            false => match Vec::<B256>::decode(&mut parts)?[..] {
+                [account, slot] => Some((account, slot)),
+                _ => return Err(alloy_rlp::Error::UnexpectedLength.into()),
+            },
+        };
         is_all(parts)?;
         if !codes.len().is_multiple_of(2) {
             return Err(alloy_rlp::Error::UnexpectedLength.into());
@@ -280,6 +301,7 @@ impl ReadRequest {
                 .chunks_exact(2)
                 .map(|pair| (pair[0], pair[1]))
                 .collect(),
+            slots_from,
         };
         request.check()?;
         Ok(request)

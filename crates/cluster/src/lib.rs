@@ -63,7 +63,7 @@ pub use process::{
     FollowingDatabase, Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess, Taken,
 };
 pub use range::{RangeError, ShardRange};
-pub use reader::{Reader, ReaderError, ReaderView};
+pub use reader::{Reader, ReaderError, ReaderView, ShardStorage};
 pub use replication::{
     AppendError, BuilderKeys, Choice, Counts, Damage, Epoch, FORMATS, Follower, FollowerState,
     Hole, Ignored, Journal, JournalDamage, JournalEntries, JournalEntry, JournalError,

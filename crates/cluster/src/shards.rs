@@ -224,6 +224,7 @@ impl Shards {
             block: request.block,
             groups: Vec::new(),
             codes: Vec::new(),
+            slots_from: None,
         };
         for group in &request.groups {
             let mut targets = BTreeMap::<usize, Vec<(B256, Vec<B256>)>>::new();
@@ -242,6 +243,10 @@ impl Shards {
         for code in &request.codes {
             let part = parts.entry(self.range.owner(&code.1)).or_insert_with(empty);
             part.codes.push(*code);
+        }
+        if let Some((account, _)) = &request.slots_from {
+            let part = parts.entry(self.range.owner(account)).or_insert_with(empty);
+            part.slots_from = request.slots_from;
         }
         parts.into_iter().collect()
     }

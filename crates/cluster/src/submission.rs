@@ -76,6 +76,7 @@ impl Submission {
                 },
             }],
             codes: Vec::new(),
+            slots_from: None,
         };
         let parts = [
             self.transaction.encoded_2718(),

@@ -36,6 +36,7 @@ fn request(block: BlockId, accounts: &[B256]) -> ReadRequest {
             },
         }],
         codes: vec![],
+        slots_from: None,
     }
 }
 

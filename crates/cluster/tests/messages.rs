@@ -52,6 +52,9 @@ fn messages_come_back_as_they_were() {
             block: state.id,
             groups: (0..random.below(4)).map(|_| group(&mut random)).collect(),
             codes: vec![(random_hash(&mut random), random_hash(&mut random))],
+            slots_from: random
+                .percent(50)
+                .then(|| (random_hash(&mut random), random_hash(&mut random))),
         };
         let asked = request.encode();
         assert_eq!(ReadRequest::decode(&asked).unwrap(), request);
@@ -69,6 +72,7 @@ fn messages_come_back_as_they_were() {
             block: state.id,
             groups: vec![all],
             codes: Vec::new(),
+            slots_from: None,
         };
         let bag = NodeBag {
             codes: vec![vec![1, 2, 3].into()],

@@ -342,6 +342,7 @@ fn request(block: BlockId, accounts: &[B256]) -> ReadRequest {
             },
         }],
         codes: Vec::new(),
+        slots_from: None,
     }
 }
 

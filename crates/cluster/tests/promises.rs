@@ -73,6 +73,7 @@ fn nodes_of_a_bag_are_distinct() {
             },
         }],
         codes: vec![],
+        slots_from: None,
     };
     let bag = shard.read(&request).unwrap();
     let distinct: std::collections::BTreeSet<_> = bag.nodes.iter().collect();
@@ -214,6 +215,7 @@ fn deeper_top_nodes_are_not_sent_twice() {
                 deletes: Deletes::Nothing,
             },
         }],
+        slots_from: None,
     };
     let bag = shard.read(&request).unwrap();
     let distinct: std::collections::BTreeSet<_> = bag.nodes.iter().collect();

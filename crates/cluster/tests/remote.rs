@@ -103,6 +103,7 @@ fn request(block: BlockId, accounts: &[B256], slots: &[B256], level: u8) -> Read
             },
         }],
         codes: Vec::new(),
+        slots_from: None,
     }
 }
 

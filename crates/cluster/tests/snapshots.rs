@@ -29,6 +29,7 @@ fn check(shard: &Shard, state: &State, keys: &Keys) {
                     },
                 }],
                 codes: vec![(account_there.code_hash, *account)],
+                slots_from: None,
             };
             shard.read(&request).unwrap();
         }

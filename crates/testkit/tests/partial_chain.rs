@@ -2,8 +2,9 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{
-    BlockSource, Chain, ChainError, ChainSealer, ChainWriter, Extended, Fork, ImportSummary,
-    InitOptions, InputFile, StateUpdate, StorageSource, UpdateReader, UpdateWriter, WithUpdates,
+    BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ContractAt, Extended, Fork,
+    ImportSummary, InitOptions, InputFile, StateUpdate, StorageSource, UpdateReader, UpdateWriter,
+    WithUpdates,
 };
 use cambium_history::{History, HistoryOptions};
 use cambium_primitives::{AccountUpdate, BlockId, Changes, STORAGE_ROOT_KEY};
@@ -637,11 +638,12 @@ impl StorageSource for Liar<'_> {
 
     fn slots(
         &self,
-        block: BlockId,
-        account: &B256,
+        contract: &ContractAt,
         visit: &mut dyn FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), String> {
         let Self(chain, kind) = self;
+        let ContractAt { block, account, .. } = *contract;
+        let account = &account;
         let of = match kind {
             0 => chain.db().view_at(block.number - 1).unwrap(),
             _ => chain.db().view_of(block).unwrap(),

@@ -125,7 +125,7 @@ pub use proof::{
 #[cfg(feature = "serde")]
 pub use proof_json::Quantity;
 pub use range::{ExtractedRange, LeafRange};
-pub use range_proof::{ProvedPage, RangeProof, RangeProofError};
+pub use range_proof::{ProvedPage, RangeProof, RangeProofError, verify_slots_from};
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use slots_job::{SlotsJob, SpreadSlots};

@@ -67,7 +67,7 @@ impl LeafRange {
     }
 
     /// The key at which the leaves below a path of the range's trie begin.
-    fn first_below(&self, path: &Path) -> B256 {
+    pub(crate) fn first_below(&self, path: &Path) -> B256 {
         let leaf = path.first_leaf();
         let key = match self.account {
             None => leaf.account_part(),

@@ -92,6 +92,44 @@ fn of(address: &Option<Address>) -> alloc::string::String {
     }
 }
 
+/// Verifies slots of the account at keccak(address) `account`, from the hashed key `from` on: as many as the RLP of `nodes`, which are
+/// untrusted, leads to without a gap from the state root `root`, and `slots_max` at most. The next page begins at the gap, whoever left
+/// it.
+///
+/// # Errors
+///
+/// If a node is malformed, or if the nodes do not even lead to what comes first.
+pub fn verify_slots_from(
+    root: B256,
+    account: B256,
+    from: B256,
+    nodes: &[Bytes],
+    slots_max: usize,
+) -> Result<ProvedPage<U256>, RangeProofError> {
+    let nodes = WitnessNodes::new(root, nodes).map_err(RangeProofError::Nodes)?;
+    let range = LeafRange::slots(account, from, B256::repeat_byte(u8::MAX));
+    let mut leaves = Vec::new();
+    let next = match nodes.leaves_into(&range, slots_max, &mut leaves) {
+        Ok(true) => None,
+        Ok(false) => match leaves.last() {
+            Some((last, _)) => successor(last),
+            None => Some(from),
+        },
+        Err(missing) => match range.first_below(&missing.path) {
+            next if next > from => Some(next),
+            _ => return Err(RangeProofError::Missing(missing)),
+        },
+    };
+    let values = leaves.into_iter().filter_map(|(slot, leaf)| match leaf {
+        LeafValue::Slot(value) => Some((slot, value)),
+        _ => None,
+    });
+    Ok(ProvedPage {
+        values: values.collect(),
+        next,
+    })
+}
+
 impl RangeProof {
     /// The proof of an extracted range. `address` is the account whose slots these are.
     pub fn new(address: Option<Address>, extracted: &ExtractedRange) -> Self {

@@ -78,6 +78,7 @@ pub(super) fn run(
                                     },
                                 }],
                                 codes: Vec::new(),
+                                slots_from: None,
                             };
                             let Ok(bag) = remote.read(&request) else {
                                 continue;

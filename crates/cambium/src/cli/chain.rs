@@ -162,9 +162,14 @@ pub(crate) fn init_progress(bar: &ProgressBar) -> impl FnMut(InitProgress) {
 pub(crate) fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
     let (genesis, head) = (chain.db().genesis(), chain.db().head());
     let chain_id = chain.spec().chain_id;
+    // A database may begin with a later block.
+    let first = match genesis.number {
+        0 => "genesis hash".to_owned(),
+        number => format!("hash of block {number}"),
+    };
     let table = Table::default()
         .row("chain id", chain_id)
-        .row("genesis hash", genesis.hash)
+        .row(first, genesis.hash)
         .row("state root", state_root)
         .row("head", head);
     let table = match chain.keeps_preimages() {

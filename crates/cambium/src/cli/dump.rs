@@ -164,6 +164,8 @@ pub(crate) fn extend(args: &ExtendArgs, out: &Output) -> Result<Report, Failure>
     let from = from
         .map(|from| open::chain_to_read(&of(from), out))
         .transpose()?;
+    #[cfg(feature = "cluster")]
+    let shards = super::cluster::storage_of(&args.cluster)?;
     if args.to.symlink_metadata().is_ok() {
         return Err(Failure::NewExists(args.to.clone()));
     }
@@ -178,6 +180,8 @@ pub(crate) fn extend(args: &ExtendArgs, out: &Output) -> Result<Report, Failure>
         .map_err(Failure::io(&args.to, "created"))?;
     let bar = out.bar(1, INIT_BAR);
     let source = from.as_ref().map(|from| from as &dyn StorageSource);
+    #[cfg(feature = "cluster")]
+    let source = source.or(shards.as_ref().map(|shards| shards as &dyn StorageSource));
     let disk = open::disk(&args.to);
     let extended = chain.extend(&view, disk, options, source, &mut init_progress(&bar));
     bar.finish_and_clear();

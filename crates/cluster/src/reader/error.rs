@@ -3,7 +3,7 @@
 use crate::bag::ReadError;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_trie::{TrieError, UnfoldError};
+use cambium_trie::{RangeProofError, TrieError, UnfoldError};
 use revm::database_interface::DBErrorMarker;
 
 /// Why a read fails.
@@ -27,6 +27,16 @@ pub enum ReaderError {
         block: BlockId,
         /// Hash of the code.
         code: B256,
+    },
+    /// An answer does not lead to the slots that were asked for.
+    #[error("the answer for the slots of {account} after block {block}: {source}")]
+    Slots {
+        /// The block whose state was read.
+        block: BlockId,
+        /// Path of the contract.
+        account: B256,
+        /// What is wrong with it.
+        source: Box<RangeProofError>,
     },
     /// A block's changes do not lead to its state root.
     #[error("block {block} has the state root {expected}, and its changes lead to {got}")]

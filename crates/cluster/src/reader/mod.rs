@@ -6,7 +6,9 @@
 mod error;
 mod state;
 mod view;
+mod storage;
 
 pub use error::ReaderError;
 pub use state::Reader;
+pub use storage::ShardStorage;
 pub use view::ReaderView;

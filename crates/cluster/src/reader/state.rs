@@ -184,6 +184,7 @@ impl Reader {
             block,
             groups,
             codes,
+            slots_from: None,
         };
         self.shards.read(&request, |part, bag| self.take(part, bag))
     }

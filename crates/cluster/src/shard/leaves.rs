@@ -68,7 +68,7 @@ pub(super) fn leaves(
 }
 
 /// Slots of an account from one on, and the first one beyond `max`.
-fn slots(
+pub(super) fn slots(
     view: &VersionView<'_>,
     account: &B256,
     from: B256,

@@ -31,8 +31,8 @@ use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashM
 use cambium_crew::{Crew, threads};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Path};
 use cambium_trie::{
-    Alone, BagError, BagMaker, Batch, NoResolve, PartialTrie, TrieError, Version, VersionView,
-    VersionedTrie, commit,
+    Alone, BagError, BagLevels, BagMaker, Batch, Deletes, NoResolve, PartialTrie, ProofTargets,
+    TrieError, Version, VersionView, VersionedTrie, commit,
 };
 use codes::Codes;
 use leaves::{first_below, leaf_count};
@@ -45,6 +45,9 @@ use versions::{BlockVersion, Known, Pins};
 
 /// Threads that apply an update to the subtries of a shard.
 static HELPERS: LazyLock<Crew> = LazyLock::new(|| Crew::new("shard", threads() - 1));
+
+/// Slots that a shard gives at once, at most.
+pub(crate) const SLOTS_AT_ONCE: usize = 8192;
 
 /// Limits of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -543,7 +546,8 @@ impl Shard {
         let version = known.find(request.block)?;
         let mut bag = NodeBag::default();
         let least = request.groups.iter().map(|group| group.levels.accounts);
-        if let Some(least) = least.min()
+        let whole = request.slots_from.map(|_| 0);
+        if let Some(least) = least.chain(whole).min()
             && usize::from(least) < self.range.depth()
         {
             bag.nodes.extend(version.top.nodes_from(least).cloned());
@@ -568,19 +572,19 @@ impl Shard {
             maker = maker.on(subtries[place].at(&version.versions[place]));
             for at in groups {
                 let group = &request.groups[at];
-                maker
-                    .add(&group.targets, group.levels)
-                    .map_err(|error| match error {
-                        BagError::TooBig { .. } => ReadError::TooBig { bytes_max },
-                        BagError::Missing(missing) => ReadError::Unavailable {
-                            index: self.range.index(),
-                            what: missing.to_string(),
-                        },
-                    })?;
+                let added = maker.add(&group.targets, group.levels);
+                added.map_err(|error| self.no_bag(error))?;
             }
         }
-        let mut bytes = bag.bytes() + maker.bytes();
-        bag.nodes.extend(maker.finish());
+        let mut nodes = maker.finish();
+        if let Some((account, from)) = request.slots_from {
+            let place = self.place(&account)?;
+            let view = subtries[place].at(&version.versions[place]);
+            let room = bytes_max.saturating_sub(bag.bytes());
+            nodes.extend(self.slots_from(view, account, from, room)?);
+        }
+        bag.nodes.extend(nodes);
+        let mut bytes = bag.bytes();
         drop(subtries);
         let check = |bytes: usize| match bytes > bytes_max {
             true => Err(ReadError::TooBig { bytes_max }),
@@ -599,6 +603,49 @@ impl Shard {
         count(&self.counters.keys, request.keys());
         count(&self.counters.bag_bytes, bytes);
         Ok(bag)
+    }
+
+    /// The nodes on the paths of an account and of its slots from one on, as many as there is room for.
+    fn slots_from(
+        &self,
+        view: VersionView<'_>,
+        account: B256,
+        from: B256,
+        bytes_max: usize,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let levels = BagLevels {
+            accounts: 0,
+            slots: 0,
+            deletes: Deletes::Nothing,
+        };
+        let mut slots_max = SLOTS_AT_ONCE;
+        loop {
+            let (slots, beyond) = leaves::slots(&view, &account, from, slots_max);
+            let mut keys: Vec<_> = slots.into_iter().map(|(slot, _)| slot).collect();
+            // What proves that nothing comes before the first one, and after the last.
+            keys.push(from);
+            if beyond.is_none() {
+                keys.push(B256::repeat_byte(u8::MAX));
+            }
+            let mut maker = BagMaker::new(view, bytes_max);
+            match maker.add(&ProofTargets::new(vec![(account, keys)]), levels) {
+                Ok(()) => return Ok(maker.finish()),
+                Err(BagError::TooBig { .. }) if slots_max > 1 => slots_max /= 2,
+                Err(error) => return Err(self.no_bag(error)),
+            }
+        }
+    }
+
+    fn no_bag(&self, error: BagError) -> ReadError {
+        match error {
+            BagError::TooBig { .. } => ReadError::TooBig {
+                bytes_max: self.limits.bag_bytes,
+            },
+            BagError::Missing(missing) => ReadError::Unavailable {
+                index: self.range.index(),
+                what: missing.to_string(),
+            },
+        }
     }
 
     /// Calls `read` with the subtrie of an account at one block.

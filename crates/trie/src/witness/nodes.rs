@@ -218,6 +218,19 @@ impl WitnessNodes {
         range: &LeafRange,
         leaves_max: usize,
     ) -> Result<Option<Vec<(B256, LeafValue)>>, Missing> {
+        let mut leaves = Vec::new();
+        let is_all = self.leaves_into(range, leaves_max, &mut leaves)?;
+        Ok(is_all.then_some(leaves))
+    }
+
+    /// As [`Self::leaves`], into `leaves`, which has those before the missing node after an error. Returns false once there are
+    /// too many.
+    pub(crate) fn leaves_into(
+        &self,
+        range: &LeafRange,
+        leaves_max: usize,
+        leaves: &mut Vec<(B256, LeafValue)>,
+    ) -> Result<bool, Missing> {
         let (mut at, mut child) = (Path::EMPTY, self.top());
         if let Some(account) = &range.account {
             at = Path::account(account);
@@ -226,9 +239,7 @@ impl WitnessNodes {
                 Found::Slot(_) | Found::Nothing => Child::Empty,
             };
         }
-        let mut leaves = Vec::new();
-        let is_all = self.leaves_below(child, at, range, leaves_max, &mut leaves)?;
-        Ok(is_all.then_some(leaves))
+        self.leaves_below(child, at, range, leaves_max, leaves)
     }
 
     /// Lists the leaves below a child. Returns false once there are too many. Recursion is bounded by the path's

@@ -296,6 +296,20 @@ pub(crate) struct FollowArgs {
     pub(crate) tls: TlsArgs,
 }
 
+/// A cluster from which a partial database gets the storage of further contracts.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "From a cluster")]
+pub(crate) struct FromClusterArgs {
+    /// The storage of the contracts that are added comes from the shards of a cluster, which must have the state of the block: address
+    /// of a NATS server, once for each. Each answer is verified against the state root
+    #[arg(long, value_name = "URL", conflicts_with = "from")]
+    pub(crate) from_cluster: Vec<String>,
+    #[command(flatten)]
+    pub(crate) on: OnNatsArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct RepublishArgs {
     /// Folder of a shard whose process does not run

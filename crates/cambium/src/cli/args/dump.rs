@@ -35,10 +35,12 @@ pub(crate) const EXTEND_HELP: &str = "\
 Contracts that are in the old list and not in the new one are reduced to their storage root. A contract of the list that the state does not have is
 noted: its storage is kept once it is created.
 
-Example: cambium db extend --storage-of longer.txt --to NEW --from FULL -d PARTIAL
+Examples:
+  cambium db extend --storage-of longer.txt --to NEW --from FULL -d PARTIAL
+  cambium db extend --storage-of longer.txt --to NEW --from-cluster nats://127.0.0.1:4222 -d PARTIAL
 
 With --json: chain_id, genesis_number and genesis_hash (those of the first block), state_root, head_number, head_hash,
-storage_kept_of (number of contracts), added (contracts whose slots came from --from), added_slots and absent (contracts that the state
+storage_kept_of (number of contracts), added (contracts whose slots came from elsewhere), added_slots and absent (contracts that the state
 does not have), by keccak256 of the address.";
 
 pub(crate) const INSPECT_HELP: &str = "\
@@ -97,6 +99,9 @@ pub(crate) struct ExtendArgs {
     pub(crate) block: Option<BlockRef>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    pub(crate) cluster: super::cluster::FromClusterArgs,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -16,8 +16,10 @@ mod builder;
 mod client;
 mod validator;
 mod follow;
+mod storage;
 
 pub(crate) use follow::follow;
+pub(crate) use storage::storage_of;
 
 use super::{
     args::cluster::{BuilderProcessArgs, ClientArgs, ClusterCommand, ShardArgs, ValidatorArgs},
