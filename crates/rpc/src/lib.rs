@@ -1,0 +1,37 @@
+//! A chain over JSON-RPC, for the clients that the Ethereum ecosystem has.
+//!
+//! ```text
+//!   server/     connections: bounded in number, bytes and time; they do no work on the chain
+//!     |
+//!   dispatch    a request or a batch -> calls -> answers, on a thread of the pool, in the turn of its kind
+//!     |
+//!   methods/    a table from names to functions; callers add methods and replace them
+//!     |
+//!   node        one place that answers every question of a chain
+//! ```
+//!
+//! Answers are written as they are made: what is larger than a piece goes to the client while the rest is still computed,
+//! and waits for a client that reads slowly. Work ends when its time is over or the client has left.
+
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
+mod error;
+mod limits;
+mod cancel;
+mod params;
+mod reply;
+mod served;
+mod table;
+mod methods;
+mod dispatch;
+mod server;
+
+pub use cancel::Cancel;
+pub use dispatch::Service;
+pub use error::RpcError;
+pub use limits::{Kind, Limits};
+pub use params::Params;
+pub use reply::{ListReply, Reply};
+pub use served::Served;
+pub use server::{ServeError, Server};
+pub use table::{Call, Methods};

@@ -1,0 +1,99 @@
+//! One run of a call, and what its end means.
+
+use super::{
+    env::CallEnv,
+    state::{CallStateError, ChangedState},
+};
+use crate::error::RpcError;
+use revm::{
+    Context, ExecuteEvm, InspectEvm, Inspector, MainBuilder, MainContext,
+    context::{
+        BlockEnv, CfgEnv, Journal, TxEnv,
+        result::{EVMError, ExecutionResult, HaltReason, InvalidTransaction},
+    },
+};
+
+/// The context of a call.
+pub(crate) type CallContext<'s> =
+    Context<BlockEnv, TxEnv, CfgEnv, &'s mut ChangedState, Journal<&'s mut ChangedState>>;
+
+type Failed = EVMError<CallStateError>;
+
+/// Runs a call. The state stays as it is.
+pub(crate) fn run(
+    state: &mut ChangedState,
+    env: &CallEnv,
+    transaction: TxEnv,
+) -> Result<ExecutionResult, Failed> {
+    let mut evm = Context::mainnet()
+        .with_db(state)
+        .with_cfg(env.cfg.clone())
+        .with_block(env.block.clone())
+        .build_mainnet();
+    Ok(evm.transact(transaction)?.result)
+}
+
+/// Runs a call under the eyes of an inspector. The state stays as it is.
+pub(crate) fn inspect<'s, I: Inspector<CallContext<'s>>>(
+    state: &'s mut ChangedState,
+    env: &CallEnv,
+    transaction: TxEnv,
+    inspector: I,
+) -> Result<(ExecutionResult, I), Failed> {
+    let mut evm = Context::mainnet()
+        .with_db(state)
+        .with_cfg(env.cfg.clone())
+        .with_block(env.block.clone())
+        .build_mainnet_with_inspector(inspector);
+    let result = evm.inspect_tx(transaction)?.result;
+    Ok((result, evm.inspector))
+}
+
+/// The error of a call that can't run.
+pub(crate) fn cannot_run(error: Failed) -> RpcError {
+    match error {
+        EVMError::Database(error) => error.into(),
+        EVMError::Transaction(InvalidTransaction::CallGasCostMoreThanGasLimit {
+            initial_gas,
+            gas_limit,
+        }) => RpcError::server(format!(
+            "intrinsic gas too low: have {gas_limit}, want {initial_gas}"
+        )),
+        EVMError::Transaction(InvalidTransaction::LackOfFundForMaxFee { fee, balance }) => {
+            RpcError::server(format!(
+                "insufficient funds for gas * price + value: have {balance} want {fee}"
+            ))
+        }
+        error => RpcError::server(format!("invalid transaction: {error}")),
+    }
+}
+
+/// The error of a call that ran and did not succeed.
+pub(crate) fn not_successful(result: &ExecutionResult) -> Option<RpcError> {
+    match result {
+        ExecutionResult::Success { .. } => None,
+        ExecutionResult::Revert { output, .. } => Some(RpcError::revert(output)),
+        ExecutionResult::Halt { reason, .. } => Some(RpcError::server(halted(reason))),
+    }
+}
+
+/// Why the EVM stopped, in the words that clients know.
+pub(crate) fn halted(reason: &HaltReason) -> String {
+    match reason {
+        HaltReason::OutOfGas(_) => "out of gas".to_owned(),
+        HaltReason::OpcodeNotFound => "invalid opcode".to_owned(),
+        HaltReason::InvalidFEOpcode => "invalid opcode: INVALID".to_owned(),
+        HaltReason::InvalidJump => "invalid jump destination".to_owned(),
+        HaltReason::StackUnderflow => "stack underflow".to_owned(),
+        HaltReason::StackOverflow => "stack limit reached 1024 (1023)".to_owned(),
+        HaltReason::CallTooDeep => "max call depth exceeded".to_owned(),
+        HaltReason::CreateCollision => "contract address collision".to_owned(),
+        HaltReason::CreateContractSizeLimit => "max code size exceeded".to_owned(),
+        HaltReason::CreateInitCodeSizeLimit => "max initcode size exceeded".to_owned(),
+        HaltReason::StateChangeDuringStaticCall | HaltReason::CallNotAllowedInsideStatic => {
+            "write protection".to_owned()
+        }
+        HaltReason::OutOfFunds => "insufficient balance for transfer".to_owned(),
+        reason => format!("execution halted: {reason:?}"),
+    }
+}

@@ -1,0 +1,36 @@
+//! The methods of a chain.
+
+mod block_id;
+mod objects;
+mod chain;
+mod state;
+mod blocks;
+mod transactions;
+mod logs;
+mod fees;
+mod raw;
+mod net;
+mod call;
+
+use crate::table::Methods;
+
+impl Methods {
+    /// What Ethereum's JSON-RPC has that reads a chain.
+    pub fn of_chain() -> Self {
+        let mut methods = Self::none();
+        for add in [
+            chain::add,
+            state::add,
+            blocks::add,
+            transactions::add,
+            logs::add,
+            fees::add,
+            raw::add,
+            net::add,
+            call::add,
+        ] {
+            methods = add(methods);
+        }
+        methods
+    }
+}

@@ -1,0 +1,93 @@
+//! Parameters of a call, one after another.
+
+use crate::error::RpcError;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Most parameters of a call.
+const COUNT_MAX: usize = 64;
+
+/// The parameters of a call that are not taken yet.
+#[derive(Clone, Debug, Default)]
+pub struct Params<'a> {
+    items: Vec<&'a RawValue>,
+    at: usize,
+}
+
+impl<'a> Params<'a> {
+    /// The parameters that a call has: an array, or nothing.
+    pub(crate) fn parse(raw: Option<&'a RawValue>) -> Result<Self, RpcError> {
+        let Some(raw) = raw.filter(|raw| raw.get() != "null") else {
+            return Ok(Self::default());
+        };
+        if !raw.get().starts_with('[') {
+            return Err(RpcError::params("non-array args"));
+        }
+        let items: Vec<&RawValue> = serde_json::from_str(raw.get())
+            .map_err(|error| RpcError::params(format!("invalid arguments: {error}")))?;
+        if items.len() > COUNT_MAX {
+            return Err(RpcError::params(format!(
+                "too many arguments, want at most {COUNT_MAX}"
+            )));
+        }
+        Ok(Self { items, at: 0 })
+    }
+
+    /// The next one as it was sent; `None` at the end.
+    pub fn raw(&mut self) -> Option<&'a RawValue> {
+        let item = self.items.get(self.at).copied();
+        self.at += 1;
+        item
+    }
+
+    /// The next one, which may be missing or null.
+    ///
+    /// # Errors
+    ///
+    /// [`RpcError::PARAMS`] if it is something else.
+    pub fn optional<T: Deserialize<'a>>(&mut self) -> Result<Option<T>, RpcError> {
+        let at = self.at;
+        match self.raw() {
+            None => Ok(None),
+            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| invalid(at, &error)),
+        }
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    ///
+    /// [`RpcError::PARAMS`] if it is missing, or something else.
+    pub fn required<T: Deserialize<'a>>(&mut self) -> Result<T, RpcError> {
+        let at = self.at;
+        let missing = || RpcError::params(format!("missing value for required argument {at}"));
+        let raw = self.raw().ok_or_else(missing)?;
+        serde_json::from_str(raw.get()).map_err(|error| invalid(at, &error))
+    }
+
+    /// Refuses parameters that are left.
+    ///
+    /// # Errors
+    ///
+    /// [`RpcError::PARAMS`] if there are any.
+    pub fn end(&self) -> Result<(), RpcError> {
+        match self.items.len() > self.at {
+            true => Err(RpcError::params(format!(
+                "too many arguments, want at most {}",
+                self.at
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The error of an argument, without its place in the text.
+pub(crate) fn invalid(at: usize, error: &serde_json::Error) -> RpcError {
+    let text = error.to_string();
+    let what = text
+        .rsplit_once(" at line")
+        .map_or(&*text, |(what, _)| what);
+    // What a client sends comes back to it shortened.
+    let what: String = what.chars().take(300).collect();
+    RpcError::params(format!("invalid argument {at}: {what}"))
+}

@@ -1,0 +1,225 @@
+//! Answers, written while they are made.
+
+use crate::error::RpcError;
+use serde::Serialize;
+use std::io::{self, Write};
+use tokio::sync::mpsc;
+
+/// Bytes of a piece that goes to the client.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// Pieces that wait for the client.
+pub(crate) const PIECES_WAITING: usize = 4;
+
+/// A part of the answer to a request.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// There are more.
+    More(Vec<u8>),
+    /// There is no other one. Without it the answer was given up.
+    Last(Vec<u8>),
+}
+
+/// Where an answer goes: a buffer, which is sent piece by piece once it is long.
+pub(crate) struct Out {
+    buffer: Vec<u8>,
+    /// `None` for answers that are sent when they are whole.
+    to: Option<mpsc::Sender<Piece>>,
+    sent: u64,
+    bytes_max: u64,
+}
+
+impl Out {
+    /// An answer that is sent piece by piece.
+    pub(crate) const fn streaming(to: mpsc::Sender<Piece>, bytes_max: u64) -> Self {
+        Self {
+            buffer: Vec::new(),
+            to: Some(to),
+            sent: 0,
+            bytes_max,
+        }
+    }
+
+    /// An answer that is kept.
+    pub(crate) const fn kept(bytes_max: u64) -> Self {
+        Self {
+            buffer: Vec::new(),
+            to: None,
+            sent: 0,
+            bytes_max,
+        }
+    }
+
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.sent + self.buffer.len() as u64
+    }
+
+    /// Whether a part of it has gone that was written when it had at least this length.
+    pub(crate) const fn has_gone_since(&self, len: u64) -> bool {
+        self.sent > len
+    }
+
+    /// Takes back what was written since it had this length, of which nothing has gone.
+    pub(crate) fn rewind(&mut self, len: u64) {
+        self.buffer.truncate((len - self.sent) as usize);
+    }
+
+    /// Writes what does not count: errors, and what is between answers.
+    pub(crate) fn exempt<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        let bytes_max = std::mem::replace(&mut self.bytes_max, u64::MAX);
+        let written = write(self);
+        self.bytes_max = bytes_max;
+        written
+    }
+
+    /// The bytes that have not gone.
+    pub(crate) fn into_rest(self) -> Vec<u8> {
+        self.buffer
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.len() + bytes.len() as u64 > self.bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.buffer.extend_from_slice(bytes);
+        if let Some(to) = &self.to
+            && self.buffer.len() >= PIECE_BYTES
+        {
+            let piece = std::mem::take(&mut self.buffer);
+            self.sent += piece.len() as u64;
+            let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+            to.blocking_send(Piece::More(piece)).map_err(gone)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes the result of one call. Nothing is written before the first byte of the result is, so that an error until then is
+/// an answer as well.
+pub struct Reply<'o> {
+    out: &'o mut Out,
+    /// The identifier that the client gave the call, as it was sent.
+    id: &'o str,
+    has_begun: bool,
+}
+
+impl<'o> Reply<'o> {
+    pub(crate) const fn new(out: &'o mut Out, id: &'o str) -> Self {
+        Self {
+            out,
+            id,
+            has_begun: false,
+        }
+    }
+
+    /// The whole result.
+    ///
+    /// # Errors
+    ///
+    /// If the answer is too large, or the client has left.
+    pub fn value(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), RpcError> {
+        serde_json::to_writer(self, value).map_err(|error| match error.io_error_kind() {
+            Some(kind) => write_error(kind),
+            None => RpcError::internal(error),
+        })
+    }
+
+    /// The whole result, which is JSON already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reply::value`].
+    pub fn json(&mut self, json: &str) -> Result<(), RpcError> {
+        self.write_all(json.as_bytes())
+            .map_err(|error| write_error(error.kind()))
+    }
+
+    /// A result that is a list, one item after another.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reply::value`].
+    pub fn list(&mut self) -> Result<ListReply<'_, 'o>, RpcError> {
+        self.json("[")?;
+        Ok(ListReply {
+            reply: self,
+            is_empty: true,
+        })
+    }
+
+    /// Ends the answer, or makes it that of an error. Fails if neither can be.
+    pub(crate) fn end(mut self, result: Result<(), RpcError>) -> Result<(), RpcError> {
+        let result = match (result, self.has_begun) {
+            (Ok(()), false) => self.json("null"),
+            (result, _) => result,
+        };
+        match result {
+            Ok(()) => self.json("}"),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The error of a write.
+fn write_error(kind: io::ErrorKind) -> RpcError {
+    match kind {
+        io::ErrorKind::FileTooLarge => {
+            RpcError::new(RpcError::TOO_LARGE, "the response is too large")
+        }
+        _ => RpcError::new(RpcError::TIMEOUT, "the client has left"),
+    }
+}
+
+/// JSON of the result.
+impl Write for Reply<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.out.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
+            self.out.write_all(self.id.as_bytes())?;
+            self.out.write_all(b",\"result\":")?;
+        }
+        self.out.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A result that is a list.
+pub struct ListReply<'r, 'o> {
+    reply: &'r mut Reply<'o>,
+    is_empty: bool,
+}
+
+impl ListReply<'_, '_> {
+    /// The next item.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reply::value`].
+    pub fn item(&mut self, item: &(impl Serialize + ?Sized)) -> Result<(), RpcError> {
+        if !self.is_empty {
+            self.reply.json(",")?;
+        }
+        self.is_empty = false;
+        self.reply.value(item)
+    }
+
+    /// The end of the list.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reply::value`].
+    pub fn end(self) -> Result<(), RpcError> {
+        self.reply.json("]")
+    }
+}

@@ -1,0 +1,261 @@
+//! HTTP: one request after another on a connection, each with its answer.
+
+use crate::{
+    dispatch::{Answer, Service},
+    reply::Piece,
+};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{ALLOW, CONTENT_TYPE, HOST},
+};
+use http_body_util::{BodyExt, Full, Limited, combinators::BoxBody};
+use hyper::{
+    body::{Body, Bytes, Frame, Incoming, SizeHint},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Most bytes of the header of a request.
+const HEADER_BYTES: usize = 64 << 10;
+/// Longest time for requests that have begun, once the server is to end.
+const END: Duration = Duration::from_secs(10);
+const JSON: &str = "application/json";
+
+/// Why a server can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its address can't be had.
+    #[error("{address} can't be listened at: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// A server that listens, and answers once it [runs](Server::run).
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Listens at an address. Port 0 is any that is free.
+    ///
+    /// # Errors
+    ///
+    /// If the address can't be had.
+    pub async fn listen(address: SocketAddr) -> Result<Self, ServeError> {
+        let error = |source| ServeError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(error)?;
+        let address = listener.local_addr().map_err(error)?;
+        Ok(Self { listener, address })
+    }
+
+    /// The address at which it listens, with the port that it got.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests until `stop` ends, and then those that have begun.
+    pub async fn run(self, service: Arc<Service>, stop: impl Future<Output = ()>) {
+        let (to_end, ends) = watch::channel(());
+        let accepting = tokio::spawn(accept(self.listener, service, ends));
+        stop.await;
+        drop(to_end);
+        let _ = timeout(END, accepting).await;
+    }
+}
+
+/// Accepts connections, as many as there may be at once, until it is to end; then waits for their last answers.
+async fn accept(listener: TcpListener, service: Arc<Service>, mut ends: watch::Receiver<()>) {
+    let permits = Arc::new(Semaphore::new(service.served.limits.connections));
+    let mut open = JoinSet::new();
+    loop {
+        let accepted = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            _ = ends.changed() => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Of one connection, or of all: there may be no file descriptors left.
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        while open.try_join_next().is_some() {}
+        let (service, ends) = (Arc::clone(&service), ends.clone());
+        open.spawn(async move {
+            let _permit = permit;
+            connection(stream, service, ends).await;
+        });
+    }
+    while open.join_next().await.is_some() {}
+}
+
+/// Serves a connection. Errors are the client's.
+async fn connection(stream: TcpStream, service: Arc<Service>, mut ends: watch::Receiver<()>) {
+    let _ = stream.set_nodelay(true);
+    let limits = service.served.limits;
+    let answers = service_fn(move |request| {
+        let service = Arc::clone(&service);
+        async move { Ok::<_, Infallible>(respond(&service, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_time)
+        .max_buf_size(HEADER_BYTES)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), answers);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = ends.changed() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+type Reply = Response<BoxBody<Bytes, GivenUp>>;
+
+async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
+    if request.method() != Method::POST {
+        let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "calls are sent by POST\n");
+        reply
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("POST"));
+        return reply;
+    }
+    if !is_json(&request) {
+        let what = "the content type of a call is application/json\n";
+        return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
+    }
+    let _ = HOST;
+    let limits = &service.served.limits;
+    let body = Limited::new(request.into_body(), limits.body_bytes).collect();
+    let body = match timeout(limits.idle_time, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => {
+            return match error.is::<http_body_util::LengthLimitError>() {
+                true => plain(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    &format!("a request has at most {} bytes\n", limits.body_bytes),
+                ),
+                false => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
+            };
+        }
+        Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
+    };
+    let mut answer = service.answer(body.into()).await;
+    let body = match answer.pieces.recv().await {
+        None => {
+            return plain(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the answer was given up\n",
+            );
+        }
+        Some(Piece::Last(all)) => Full::new(Bytes::from(all))
+            .map_err(|never| match never {})
+            .boxed(),
+        Some(Piece::More(first)) => Pieces {
+            first: Some(first),
+            rest: Some(answer),
+        }
+        .boxed(),
+    };
+    let mut reply = Response::new(body);
+    let json = HeaderValue::from_static(JSON);
+    reply.headers_mut().insert(CONTENT_TYPE, json);
+    reply
+}
+
+fn is_json(request: &Request<Incoming>) -> bool {
+    let Some(given) = request.headers().get(CONTENT_TYPE) else {
+        return true;
+    };
+    let given = given.to_str().unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case(JSON)
+}
+
+fn plain(status: StatusCode, text: &str) -> Reply {
+    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
+    let mut reply = Response::new(body.map_err(|never| match never {}).boxed());
+    *reply.status_mut() = status;
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    reply.headers_mut().insert(CONTENT_TYPE, text);
+    reply
+}
+
+/// A part of an answer has gone, and the rest does not come: the connection breaks off.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was given up")]
+struct GivenUp;
+
+/// An answer that is sent while it is made.
+struct Pieces {
+    first: Option<Vec<u8>>,
+    /// `None` after the last piece.
+    rest: Option<Answer>,
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = GivenUp;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
+        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+        if let Some(first) = self.first.take() {
+            return frame(first);
+        }
+        let Some(answer) = &mut self.rest else {
+            return Poll::Ready(None);
+        };
+        match answer.pieces.poll_recv(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Piece::More(bytes))) => frame(bytes),
+            Poll::Ready(Some(Piece::Last(bytes))) => {
+                self.rest = None;
+                frame(bytes)
+            }
+            Poll::Ready(None) => {
+                self.rest = None;
+                Poll::Ready(Some(Err(GivenUp)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

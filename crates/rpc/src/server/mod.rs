@@ -1,0 +1,5 @@
+//! Connections.
+
+mod http;
+
+pub use http::{ServeError, Server};

@@ -1,0 +1,65 @@
+//! Chains that are served.
+
+use cambium_chain::ChainSealer;
+use cambium_chain::{BlockSource, Chain, InitOptions};
+use cambium_index::{ChainIndex, IndexOptions};
+use cambium_node::Node;
+use cambium_rpc::{Limits, Methods, Served, Service};
+use cambium_state::FaultyDisk;
+use cambium_workload::{BlockSize, Workload, WorkloadParams};
+use serde_json::Value;
+use std::{path::Path, sync::Arc};
+
+/// The chain of a genesis file and a file of blocks, with an index. The head is final.
+pub fn chain_of(genesis: &Path, blocks: &Path) -> Chain {
+    let disk: Arc<FaultyDisk> = Arc::new(FaultyDisk::new(1));
+    let chain = Chain::init(disk.clone(), genesis, InitOptions::default(), &mut |_| {}).unwrap();
+    let index = ChainIndex::create(disk, chain.db(), 0, IndexOptions::default()).unwrap();
+    let chain = chain.with_index(index);
+    let source = BlockSource::open(blocks).unwrap();
+    chain.import(source, &mut |_| {}).unwrap();
+    let head = chain.db().head();
+    chain
+        .set_canonical(head.hash, Some(head.hash), Some(head.hash))
+        .unwrap();
+    chain
+}
+
+/// A chain of payments and tokens, with an index.
+pub fn workload_chain(blocks: u64) -> Chain {
+    let workload = Workload::new(WorkloadParams {
+        accounts: 500,
+        senders: Some(100),
+        holders: Some(100),
+        blocks,
+        block_size: BlockSize::Transactions(20),
+        ..WorkloadParams::default()
+    })
+    .unwrap();
+    let disk: Arc<FaultyDisk> = Arc::new(FaultyDisk::new(2));
+    let chain = workload
+        .init(disk.clone(), InitOptions::default(), &mut |_| {})
+        .unwrap();
+    let index = ChainIndex::create(disk, chain.db(), 0, IndexOptions::default()).unwrap();
+    let chain = chain.with_index(index);
+    let genesis = chain.block(0).unwrap().header;
+    workload
+        .generate(&genesis, &mut ChainSealer(&chain), |_| Ok(()))
+        .unwrap();
+    chain
+}
+
+/// All methods of a chain.
+pub fn service_of(chain: Chain, limits: Limits) -> Service {
+    let node = Node::of_chain(chain);
+    node.build_index(&mut |_| true).unwrap();
+    Service::new(
+        Arc::new(Served::new(Arc::new(node), limits)),
+        Methods::of_chain(),
+    )
+}
+
+/// The answer to a request.
+pub fn ask(service: &Service, request: &str) -> Value {
+    serde_json::from_slice(&service.call(request.as_bytes())).unwrap()
+}
