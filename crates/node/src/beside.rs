@@ -48,6 +48,18 @@ impl<T, O: Copy> Beside<T, O> {
         }
     }
 
+    /// The same one, not opened yet where it is on a disk.
+    pub(crate) fn anew(&self) -> Self
+    where
+        T: Clone,
+    {
+        match self {
+            Self::None => Self::None,
+            Self::Open(there) => Self::Open(there.clone()),
+            Self::OnDisk { disk, options, .. } => Self::on(disk.clone(), *options),
+        }
+    }
+
     /// Forgets what was opened: the next use opens it as it is then.
     pub(crate) fn reopen(&mut self) {
         if let Self::OnDisk { opened, .. } = self {

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Receives the error of a history or an index that can't be read.
-type Report = Box<dyn Fn(&dyn Error) + Send + Sync>;
+type Report = Arc<dyn Fn(&dyn Error) + Send + Sync>;
 
 /// The database of a chain with those of its history, index and preimages that exist. Any number of threads may query
 /// it at the same time.
@@ -117,7 +117,7 @@ impl Node {
         mut self,
         report: impl Fn(&dyn Error) + Send + Sync + 'static,
     ) -> Self {
-        self.unreadable = Some(Box::new(report));
+        self.unreadable = Some(Arc::new(report));
         self
     }
 
@@ -237,6 +237,19 @@ impl Node {
             self.history()?;
         }
         Ok(self.db.head())
+    }
+
+    /// The same node over another handle of its database, which has caught up. History and index are opened as they are now when they
+    /// are first needed; this node stays as it is.
+    #[must_use]
+    pub fn over(&self, db: Db) -> Self {
+        Self {
+            db,
+            chain: OnceLock::new(),
+            history: self.history.anew(),
+            index: self.index.anew(),
+            unreadable: self.unreadable.clone(),
+        }
     }
 
     /// Follows the chain from `cursor`, as [`Db::subscribe`] does. The subscription looks for later blocks by

@@ -3,12 +3,14 @@
 use crate::{
     cancel::{Cancel, Leaving},
     error::RpcError,
+    events::Events,
     limits::Kind,
     params::Params,
     reply::{Out, PIECES_WAITING, Piece, Reply},
     served::Served,
     table::{Call, Method, Methods},
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::{
@@ -17,8 +19,8 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::{
@@ -40,6 +42,21 @@ pub struct Service {
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
     waiting: AtomicUsize,
+    events: Mutex<Weak<Events>>,
+    requests: AtomicU64,
+    calls: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// What was answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCounts {
+    /// Requests, each of them one call or a batch.
+    pub requests: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Calls, and requests that are none, whose answer was an error.
+    pub errors: u64,
 }
 
 /// An answer on its way.
@@ -51,15 +68,15 @@ pub(crate) struct Answer {
 
 /// A call as it is sent.
 #[derive(Deserialize)]
-struct RawCall<'a> {
+pub(crate) struct RawCall<'a> {
     #[serde(borrow)]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "some")]
-    id: Option<&'a RawValue>,
+    pub(crate) id: Option<&'a RawValue>,
     #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
+    pub(crate) method: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    params: Option<&'a RawValue>,
+    pub(crate) params: Option<&'a RawValue>,
 }
 
 /// An identifier that is there, null included.
@@ -112,9 +129,33 @@ impl Service {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
             waiting: AtomicUsize::new(0),
+            events: Mutex::default(),
+            requests: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
             served,
             methods,
         }
+    }
+
+    /// What was answered so far.
+    pub fn counts(&self) -> ServiceCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ServiceCounts {
+            requests: get(&self.requests),
+            calls: get(&self.calls),
+            errors: get(&self.errors),
+        }
+    }
+
+    /// What happens on the chain. It is followed while somebody wants it.
+    pub(crate) fn events(&self) -> Arc<Events> {
+        let mut events = self.events.lock();
+        events.upgrade().unwrap_or_else(|| {
+            let new = Events::of(&self.served);
+            *events = Arc::downgrade(&new);
+            new
+        })
     }
 
     /// Answers a request on this thread, at once: for servers that are not this crate's.
@@ -280,8 +321,12 @@ impl Service {
         cancel: &Cancel,
         out: &mut Out,
     ) -> Result<(), GivenUp> {
+        count(&self.requests);
         match request {
-            Request::Bad(error) => write_error(out, NULL, &error),
+            Request::Bad(error) => {
+                count(&self.errors);
+                write_error(out, NULL, &error)
+            }
             Request::One(found) => self.run_one(body, found, cancel, out),
             Request::Batch(all) => self.run_batch(body, all, cancel, out),
         }
@@ -324,6 +369,7 @@ impl Service {
         let wants_answer = found.id.is_some();
         let id = text(found.id.unwrap_or(0..0));
         let start = out.len();
+        count(&self.calls);
         let result = match found.call {
             Err(error) => Err(error),
             Ok((method, params)) => {
@@ -337,6 +383,9 @@ impl Service {
                 reply.end(result)
             }
         };
+        if result.is_err() {
+            count(&self.errors);
+        }
         match result {
             _ if !wants_answer && !out.has_gone_since(start) => {
                 out.rewind(start);
@@ -371,6 +420,11 @@ impl Service {
     }
 }
 
+fn count(counter: &AtomicU64) {
+    // Nothing else is told by the number.
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
 
@@ -394,4 +448,11 @@ fn write_error(out: &mut Out, id: &str, error: &RpcError) -> Result<(), GivenUp>
         out.write_all(b"}")
     });
     written.map_err(|_| GivenUp)
+}
+
+/// The answer that is an error.
+pub(crate) fn error_text(id: &str, error: &RpcError) -> String {
+    let mut out = Out::kept(u64::MAX);
+    let _ = write_error(&mut out, id, error);
+    String::from_utf8(out.into_rest()).unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! Parameters of a call, one after another.
 
 use crate::error::RpcError;
+use alloy_primitives::B256;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -63,6 +64,22 @@ impl<'a> Params<'a> {
         let missing = || RpcError::params(format!("missing value for required argument {at}"));
         let raw = self.raw().ok_or_else(missing)?;
         serde_json::from_str(raw.get()).map_err(|error| invalid(at, &error))
+    }
+
+    /// The next one, which is a hash: 32 bytes in hex, with `0x` before them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::required`].
+    pub fn hash(&mut self) -> Result<B256, RpcError> {
+        let at = self.at;
+        let hash: B256 = self.required()?;
+        match self.items[at].get().starts_with("\"0x") {
+            true => Ok(hash),
+            false => Err(RpcError::params(format!(
+                "invalid argument {at}: hex string without 0x prefix"
+            ))),
+        }
     }
 
     /// Refuses parameters that are left.

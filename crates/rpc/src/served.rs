@@ -1,10 +1,18 @@
 //! What is served: the chain, by its node, and the limits.
 
-use crate::limits::Limits;
+use crate::{limits::Limits, polled::Filters};
 use alloy_primitives::B256;
 use cambium_node::Node;
+use cambium_state::{Db, StateError};
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+/// Time between two looks at what the writer has done.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A chain that is served. Each call has the node as it was when the call began.
 pub struct Served {
@@ -13,6 +21,7 @@ pub struct Served {
     pub limits: Limits,
     /// The tip that was found by the head with this hash.
     pub(crate) tip: Mutex<Option<(B256, u128)>>,
+    pub(crate) filters: Filters,
 }
 
 impl std::fmt::Debug for Served {
@@ -28,6 +37,7 @@ impl Served {
             node: RwLock::new(node),
             limits,
             tip: Mutex::default(),
+            filters: Filters::default(),
         }
     }
 
@@ -36,8 +46,46 @@ impl Served {
         Arc::clone(&self.node.read())
     }
 
-    /// Replaces the node by another one of the same chain: one that has caught up with the process that writes.
-    pub fn replace(&self, node: Arc<Node>) {
-        *self.node.write() = node;
+    /// Follows the process that writes to the database, until the result is dropped. A node that writes itself is at its newest block
+    /// already.
+    pub fn follow_writer(self: &Arc<Self>, report: impl Fn(&StateError) + Send + 'static) {
+        let db = self.node().db().clone();
+        if !db.is_read_only() {
+            return;
+        }
+        let served = Arc::downgrade(self);
+        let follow = move || follow(&served, db, &report);
+        let named = thread::Builder::new().name("cambium-follow".to_owned());
+        if let Err(error) = named.spawn(follow) {
+            tracing::error!(%error, "the database is not followed: there is no thread for it");
+        }
+    }
+}
+
+/// Moves the node with the writer. An error is reported once, and tried again.
+fn follow(served: &Weak<Served>, mut db: Db, report: &dyn Fn(&StateError)) {
+    let mut at = (db.head(), db.finality());
+    let mut was_wrong = false;
+    loop {
+        thread::sleep(LOOK);
+        let Some(served) = served.upgrade() else {
+            return;
+        };
+        match db.catch_up() {
+            Ok(_) => was_wrong = false,
+            Err(error) => {
+                if !was_wrong {
+                    report(&error);
+                }
+                was_wrong = true;
+                continue;
+            }
+        }
+        let now = (db.head(), db.finality());
+        if now != at {
+            at = now;
+            let node = served.node().over(db.clone());
+            *served.node.write() = Arc::new(node);
+        }
     }
 }

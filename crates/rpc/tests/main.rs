@@ -1,6 +1,8 @@
 //! A chain over JSON-RPC: the public cases, and what they do not ask.
 
+#[allow(unreachable_pub)]
 mod common;
 
 mod execution_apis;
 mod requests;
+mod server;

@@ -146,6 +146,10 @@ pub(crate) enum Failure {
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     Cluster(String),
+    /// What a server meets.
+    #[cfg(feature = "serve")]
+    #[error("{0}")]
+    Serve(String),
     #[error("{} exists already, and a new database is made in a directory that does not", .0.display())]
     NewExists(PathBuf),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
@@ -259,6 +263,11 @@ impl Failure {
         Self::Cluster(error.to_string())
     }
 
+    #[cfg(feature = "serve")]
+    pub(crate) fn serve(error: impl fmt::Display) -> Self {
+        Self::Serve(error.to_string())
+    }
+
     pub(crate) fn proof(root: B256, error: ProofError) -> Self {
         let error = Box::new(error);
         Self::Proof { root, error }
@@ -330,6 +339,8 @@ impl Failure {
             | Self::NoBlock(_)
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
+            #[cfg(feature = "serve")]
+            Self::Serve(_) => Exit::CouldNotBeDone,
             #[cfg(feature = "cluster")]
             Self::Cluster(_) => Exit::CouldNotBeDone,
         }

@@ -37,6 +37,8 @@ mod db;
 mod workload;
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "serve")]
+mod serve;
 mod import;
 mod kv;
 mod demo;
@@ -187,6 +189,8 @@ fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failu
         Command::Kv(command) => kv::run(command, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::serve(args, out),
         #[cfg(feature = "cluster")]
         Command::Shard(args) => cluster::shard(args, out),
         #[cfg(feature = "cluster")]

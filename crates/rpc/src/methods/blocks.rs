@@ -12,7 +12,7 @@ use crate::{
     table::{Call, Methods},
 };
 use alloy_eips::{BlockId, BlockNumberOrTag};
-use alloy_primitives::{B256, U64};
+use alloy_primitives::U64;
 use cambium_node::{BlockRef, FoundBlock};
 
 pub(super) fn add(methods: Methods) -> Methods {
@@ -113,7 +113,7 @@ pub(super) fn by_number(params: &mut Params<'_>) -> Result<BlockRef, RpcError> {
 }
 
 pub(super) fn by_hash(params: &mut Params<'_>) -> Result<BlockRef, RpcError> {
-    Ok(BlockRef::Hash(params.required::<B256>()?))
+    Ok(BlockRef::Hash(params.hash()?))
 }
 
 fn block_reply(

@@ -6,11 +6,14 @@ mod chain;
 mod state;
 mod blocks;
 mod transactions;
-mod logs;
+pub(crate) mod logs;
+mod filters;
 mod fees;
 mod raw;
 mod net;
+mod forks;
 mod call;
+mod trace;
 
 use crate::table::Methods;
 
@@ -24,10 +27,13 @@ impl Methods {
             blocks::add,
             transactions::add,
             logs::add,
+            filters::add,
             fees::add,
             raw::add,
             net::add,
+            forks::add,
             call::add,
+            trace::add,
         ] {
             methods = add(methods);
         }

@@ -9,6 +9,7 @@ use crate::{
 };
 use alloy_eips::{BlockId, eip2718::Encodable2718};
 use alloy_primitives::Bytes;
+use cambium_chain::WitnessForm;
 use cambium_node::FoundBlock;
 
 pub(super) fn add(methods: Methods) -> Methods {
@@ -16,6 +17,17 @@ pub(super) fn add(methods: Methods) -> Methods {
         .with("debug_getRawBlock", Kind::Quick, |call, params, reply| {
             reply.value(&Bytes::from(alloy_rlp::encode(&named(call, params)?.block)))
         })
+        .with(
+            "debug_executionWitness",
+            Kind::Scan,
+            |call, mut params, reply| {
+                let id: BlockId = params.required()?;
+                params.end()?;
+                let block = block_id::block_ref(call, id)?;
+                let witness = call.node.witness(block)?;
+                reply.value(&witness.to_json(WitnessForm::Reth))
+            },
+        )
         .with("debug_getRawHeader", Kind::Quick, |call, params, reply| {
             reply.value(&Bytes::from(alloy_rlp::encode(
                 &named(call, params)?.block.header,

@@ -72,7 +72,10 @@ fn storage_key(text: &str) -> Result<StorageKey, RpcError> {
     let mut key = [0; 32];
     let padded = format!("{digits:0>64}");
     hex::decode_to_slice(padded, &mut key).map_err(|_| invalid())?;
-    Ok(B256::from(key).into())
+    Ok(StorageKey {
+        slot: key.into(),
+        quantity: digits.len() < 64,
+    })
 }
 
 fn shortened(text: &str) -> String {

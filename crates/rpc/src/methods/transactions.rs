@@ -13,7 +13,7 @@ use crate::{
     table::{Call, Methods},
 };
 use alloy_eips::eip2718::Encodable2718;
-use alloy_primitives::{Address, B256, Bytes, U64};
+use alloy_primitives::{Address, Bytes, U64};
 use cambium_chain::{Transaction, recover_senders};
 use cambium_node::{BlockRef, FoundBlock};
 
@@ -23,7 +23,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             "eth_getTransactionByHash",
             Kind::Quick,
             |call, mut params, reply| {
-                let hash = params.required()?;
+                let hash = params.hash()?;
                 params.end()?;
                 let Some(found) = call.node.transaction(hash)? else {
                     return reply.value(&());
@@ -117,7 +117,7 @@ fn in_block(
 }
 
 fn receipt(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
-    let hash: B256 = params.required()?;
+    let hash = params.hash()?;
     params.end()?;
     let Some(own) = call.node.receipt(hash)? else {
         return reply.value(&());
@@ -142,7 +142,7 @@ fn receipt(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
 }
 
 fn raw(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
-    let hash = params.required()?;
+    let hash = params.hash()?;
     params.end()?;
     let encoded = call.node.transaction(hash)?;
     let encoded = encoded.map(|found| found.transaction.encoded_2718());

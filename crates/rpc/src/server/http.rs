@@ -1,12 +1,17 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
+use super::{access::Access, socket};
 use crate::{
     dispatch::{Answer, Service},
     reply::Piece,
 };
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, HOST},
+    header::{
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+        ACCESS_CONTROL_MAX_AGE, ALLOW, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT,
+        SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
+    },
 };
 use http_body_util::{BodyExt, Full, Limited, combinators::BoxBody};
 use hyper::{
@@ -27,10 +32,12 @@ use std::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
+
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -58,6 +65,7 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    access: Access,
 }
 
 impl Server {
@@ -70,7 +78,18 @@ impl Server {
         let error = |source| ServeError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
-        Ok(Self { listener, address })
+        let access = Access::default();
+        Ok(Self {
+            listener,
+            address,
+            access,
+        })
+    }
+
+    /// Sets which browsers may call.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     /// The address at which it listens, with the port that it got.
@@ -81,7 +100,8 @@ impl Server {
     /// Answers requests until `stop` ends, and then those that have begun.
     pub async fn run(self, service: Arc<Service>, stop: impl Future<Output = ()>) {
         let (to_end, ends) = watch::channel(());
-        let accepting = tokio::spawn(accept(self.listener, service, ends));
+        let access = Arc::new(self.access);
+        let accepting = tokio::spawn(accept(self.listener, service, access, ends));
         stop.await;
         drop(to_end);
         let _ = timeout(END, accepting).await;
@@ -89,7 +109,12 @@ impl Server {
 }
 
 /// Accepts connections, as many as there may be at once, until it is to end; then waits for their last answers.
-async fn accept(listener: TcpListener, service: Arc<Service>, mut ends: watch::Receiver<()>) {
+async fn accept(
+    listener: TcpListener,
+    service: Arc<Service>,
+    access: Arc<Access>,
+    mut ends: watch::Receiver<()>,
+) {
     let permits = Arc::new(Semaphore::new(service.served.limits.connections));
     let mut open = JoinSet::new();
     loop {
@@ -107,29 +132,43 @@ async fn accept(listener: TcpListener, service: Arc<Service>, mut ends: watch::R
             continue;
         };
         while open.try_join_next().is_some() {}
-        let (service, ends) = (Arc::clone(&service), ends.clone());
-        open.spawn(async move {
-            let _permit = permit;
-            connection(stream, service, ends).await;
-        });
+        let shared = Shared {
+            service: Arc::clone(&service),
+            access: Arc::clone(&access),
+            permit: Arc::new(permit.ok()),
+            ends: ends.clone(),
+        };
+        open.spawn(connection(stream, shared));
     }
     while open.join_next().await.is_some() {}
 }
 
+/// What the requests of a connection share.
+#[derive(Clone)]
+struct Shared {
+    service: Arc<Service>,
+    access: Arc<Access>,
+    /// Held by what the connection becomes as well.
+    permit: Arc<Option<OwnedSemaphorePermit>>,
+    ends: watch::Receiver<()>,
+}
+
 /// Serves a connection. Errors are the client's.
-async fn connection(stream: TcpStream, service: Arc<Service>, mut ends: watch::Receiver<()>) {
+async fn connection(stream: TcpStream, shared: Shared) {
     let _ = stream.set_nodelay(true);
-    let limits = service.served.limits;
+    let limits = shared.service.served.limits;
+    let mut ends = shared.ends.clone();
     let answers = service_fn(move |request| {
-        let service = Arc::clone(&service);
-        async move { Ok::<_, Infallible>(respond(&service, request).await) }
+        let shared = shared.clone();
+        async move { Ok::<_, Infallible>(shared.respond(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_buf_size(HEADER_BYTES)
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), answers);
+        .serve_connection(TokioIo::new(stream), answers)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
@@ -140,6 +179,76 @@ async fn connection(stream: TcpStream, service: Arc<Service>, mut ends: watch::R
 }
 
 type Reply = Response<BoxBody<Bytes, GivenUp>>;
+
+/// Whether a request is to become a WebSocket.
+fn is_upgrade(request: &Request<Incoming>) -> bool {
+    let upgrade = request.headers().get(UPGRADE);
+    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+impl Shared {
+    async fn respond(self, request: Request<Incoming>) -> Reply {
+        let site = match self.access.check(request.headers()) {
+            Ok(site) => site,
+            Err(why) => return plain(StatusCode::FORBIDDEN, why),
+        };
+        let mut reply = match () {
+            () if is_upgrade(&request) => upgrade(self, request),
+            () if request.method() == Method::OPTIONS && site.is_some() => preflight(),
+            () => respond(&self.service, request).await,
+        };
+        if let Some(site) = site {
+            let headers = reply.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, site);
+            headers.insert(VARY, HeaderValue::from_static("origin"));
+        }
+        reply
+    }
+}
+
+/// Tells a browser what it may send.
+fn preflight() -> Reply {
+    let mut reply = plain(StatusCode::OK, "");
+    let headers = reply.headers_mut();
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_METHODS,
+        HeaderValue::from_static("POST"),
+    );
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static("content-type"),
+    );
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    reply
+}
+
+/// Makes a connection a WebSocket, which goes on by itself.
+fn upgrade(shared: Shared, request: Request<Incoming>) -> Reply {
+    let key = request.headers().get(SEC_WEBSOCKET_KEY);
+    let version = request.headers().get(SEC_WEBSOCKET_VERSION);
+    let (Some(key), true) = (key, version.is_some_and(|version| version == "13")) else {
+        return plain(
+            StatusCode::BAD_REQUEST,
+            "this is no WebSocket of version 13\n",
+        );
+    };
+    let accept = derive_accept_key(key.as_bytes());
+    tokio::spawn(async move {
+        let _permit = shared.permit;
+        if let Ok(upgraded) = hyper::upgrade::on(request).await {
+            socket::serve(upgraded, shared.service, shared.ends).await;
+        }
+    });
+    let mut reply = plain(StatusCode::SWITCHING_PROTOCOLS, "");
+    let headers = reply.headers_mut();
+    headers.remove(CONTENT_TYPE);
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(accept) = HeaderValue::from_str(&accept) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    reply
+}
 
 async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
     if request.method() != Method::POST {
@@ -153,7 +262,6 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
         let what = "the content type of a call is application/json\n";
         return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
     }
-    let _ = HOST;
     let limits = &service.served.limits;
     let body = Limited::new(request.into_body(), limits.body_bytes).collect();
     let body = match timeout(limits.idle_time, body).await {

@@ -27,6 +27,20 @@ pub fn chain_of(genesis: &Path, blocks: &Path) -> Chain {
 
 /// A chain of payments and tokens, with an index.
 pub fn workload_chain(blocks: u64) -> Chain {
+    let (workload, chain) = made(blocks);
+    let genesis = chain.block(0).unwrap().header;
+    workload
+        .generate(&genesis, &mut ChainSealer(&chain), |_| Ok(()))
+        .unwrap();
+    chain
+}
+
+/// The same without blocks.
+pub fn workload_genesis() -> Chain {
+    made(0).1
+}
+
+fn made(blocks: u64) -> (Workload, Chain) {
     let workload = Workload::new(WorkloadParams {
         accounts: 500,
         senders: Some(100),
@@ -41,12 +55,7 @@ pub fn workload_chain(blocks: u64) -> Chain {
         .init(disk.clone(), InitOptions::default(), &mut |_| {})
         .unwrap();
     let index = ChainIndex::create(disk, chain.db(), 0, IndexOptions::default()).unwrap();
-    let chain = chain.with_index(index);
-    let genesis = chain.block(0).unwrap().header;
-    workload
-        .generate(&genesis, &mut ChainSealer(&chain), |_| Ok(()))
-        .unwrap();
-    chain
+    (workload, chain.with_index(index))
 }
 
 /// All methods of a chain.

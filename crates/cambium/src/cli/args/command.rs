@@ -5,6 +5,8 @@ use super::cluster::{
     BUILDER_HELP, BuilderProcessArgs, CLIENT_HELP, CLUSTER_HELP, ClientArgs, ClusterCommand,
     SHARD_HELP, ShardArgs, VALIDATOR_HELP, ValidatorArgs,
 };
+#[cfg(feature = "serve")]
+use super::serve::{SERVE_HELP, ServeArgs};
 use super::{
     super::{config::CONFIG_HELP, numbers::NUMBERS_HELP},
     about::{COMPLETIONS_HELP, CompletionsArgs, MAN_HELP, ManArgs},
@@ -162,6 +164,10 @@ pub(crate) enum Command {
     /// Store values under keys of 32 bytes, with a root that commits to all of them
     #[command(subcommand, after_help = KV_HELP)]
     Kv(KvCommand),
+    #[cfg(feature = "serve")]
+    /// Serve the chain over JSON-RPC: blocks, states, proofs, transactions, logs, calls
+    #[command(after_help = SERVE_HELP)]
+    Serve(ServeArgs),
     #[cfg(feature = "cluster")]
     /// Serve a part of the state of a cluster from memory, with proofs
     #[command(after_help = SHARD_HELP)]
@@ -250,6 +256,8 @@ impl Command {
             | Self::Demo(_)
             | Self::Config
             | Self::Completions(_) => false,
+            #[cfg(feature = "serve")]
+            Self::Serve(_) => false,
             #[cfg(feature = "cluster")]
             Self::Shard(_)
             | Self::Builder(_)

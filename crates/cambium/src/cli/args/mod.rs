@@ -13,6 +13,8 @@ pub(crate) mod maintenance;
 pub(crate) mod proof;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
 pub(crate) mod import;
 pub(crate) mod workload;
 mod command;

@@ -12,4 +12,6 @@ mod env;
 mod run;
 mod methods;
 
+pub(super) use env::{CallEnv, rules_of};
 pub(super) use methods::add;
+pub(super) use state::{CallState, ChangedState, change};

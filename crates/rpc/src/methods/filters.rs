@@ -1,0 +1,108 @@
+//! Filters that clients ask now and then: what happened since they asked last.
+
+use super::logs::{self, of_block};
+use crate::{
+    error::RpcError,
+    filter::{Blocks, FilterObject},
+    limits::Kind,
+    params::Params,
+    polled::{Asks, Filter},
+    reply::Reply,
+    table::{Call, Methods},
+};
+use alloy_primitives::U64;
+use cambium_state::ChainEvent;
+use std::sync::Arc;
+
+/// Most blocks that a filter tells of at once.
+const BLOCKS_AT_ONCE: usize = 1024;
+
+pub(super) fn add(methods: Methods) -> Methods {
+    methods
+        .with("eth_newBlockFilter", Kind::Quick, |call, params, reply| {
+            params.end()?;
+            reply.value(&new(call, Asks::Blocks)?)
+        })
+        .with(
+            "eth_newPendingTransactionFilter",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                reply.value(&new(call, Asks::Nothing)?)
+            },
+        )
+        .with("eth_newFilter", Kind::Quick, |call, mut params, reply| {
+            let filter: FilterObject = params.optional()?.unwrap_or_default();
+            params.end()?;
+            let (logs, _) = filter.clone().checked(call.limits().alternatives)?;
+            reply.value(&new(call, Asks::Logs(Box::new((filter, logs))))?)
+        })
+        .with(
+            "eth_uninstallFilter",
+            Kind::Quick,
+            |call, mut params, reply| {
+                let id: U64 = params.required()?;
+                params.end()?;
+                reply.value(&call.served.filters.remove(id.to()))
+            },
+        )
+        .with("eth_getFilterChanges", Kind::Scan, changes)
+        .with("eth_getFilterLogs", Kind::Scan, all_logs)
+}
+
+fn new(call: &Call<'_>, asks: Asks) -> Result<U64, RpcError> {
+    let since = call.node.subscribe(call.node.head());
+    Ok(U64::from(call.served.filters.add(asks, since)?))
+}
+
+fn find(call: &Call<'_>, params: &mut Params<'_>) -> Result<Arc<Filter>, RpcError> {
+    let id: U64 = params.required()?;
+    params.end()?;
+    let filter = call.served.filters.get(id.to());
+    filter.ok_or_else(|| RpcError::server("filter not found"))
+}
+
+fn changes(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
+    let filter = find(call, &mut params)?;
+    let mut since = filter.since.lock();
+    let mut list = reply.list()?;
+    for _ in 0..BLOCKS_AT_ONCE {
+        call.cancel.check()?;
+        let (id, has_left) = match since.try_next()? {
+            None => break,
+            Some(ChainEvent::Committed(block)) => (block.meta.id, false),
+            Some(ChainEvent::Reverted(block)) => (block.meta.id, true),
+            Some(ChainEvent::Finalized(_)) => continue,
+        };
+        match &filter.asks {
+            Asks::Blocks if !has_left => list.item(&id.hash)?,
+            Asks::Logs(asks) => {
+                for mut log in of_block(&call.served.node(), id.hash, &asks.1)? {
+                    log.removed = has_left;
+                    list.item(&log)?;
+                }
+            }
+            Asks::Blocks | Asks::Nothing => {}
+        }
+    }
+    list.end()
+}
+
+fn all_logs(
+    call: &Call<'_>,
+    mut params: Params<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
+    let filter = find(call, &mut params)?;
+    let Asks::Logs(asks) = &filter.asks else {
+        return Err(RpcError::server("filter not found: it is none of logs"));
+    };
+    let (filter, blocks) = asks.0.clone().checked(call.limits().alternatives)?;
+    match blocks {
+        Blocks::One(hash) => reply.value(&of_block(call.node, hash, &filter)?),
+        Blocks::Range(from, to) => {
+            let range = logs::range(call, from, to)?;
+            logs::in_range(call, &filter, range, reply)
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Traces: transactions of blocks executed again, step by step (`debug_trace*`).
+//!
+//! Each transaction is traced and sent before the next one is: the memory for an answer is that for one transaction, which is
+//! bounded as well.
+
+use super::{
+    block_id,
+    blocks::{by_hash, by_number},
+    call::{CallEnv, CallState, ChangedState, change, rules_of},
+};
+use crate::{
+    cancel::Cancel,
+    error::RpcError,
+    limits::Kind,
+    params::Params,
+    reply::Reply,
+    table::{Call, Methods},
+};
+use alloy_eips::{BlockId, eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS};
+use alloy_primitives::{Address, B256, Bytes};
+use alloy_rlp::Decodable;
+use alloy_rpc_types_eth::{BlockOverrides, TransactionRequest, state::StateOverride};
+use alloy_rpc_types_trace::geth::{GethDebugTracingOptions, GethTrace};
+use cambium_chain::{Block, block_env, config_env, transaction_env};
+use cambium_node::BlockRef;
+use revm::{
+    Context, DatabaseCommit, ExecuteEvm, InspectEvm, MainBuilder, MainContext, SystemCallEvm,
+    context::{
+        TxEnv,
+        result::{EVMError, ResultAndState},
+    },
+    primitives::hardfork::SpecId,
+};
+use revm_inspectors::tracing::{
+    DebugInspector, TraceLimitBehavior, TraceLimits, TransactionContext,
+};
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of the steps of a transaction in memory.
+const TRACE_BYTES: usize = 256 << 20;
+
+pub(super) fn add(methods: Methods) -> Methods {
+    methods
+        .with("debug_traceTransaction", Kind::Scan, transaction)
+        .with(
+            "debug_traceBlockByNumber",
+            Kind::Scan,
+            |call, mut params, reply| {
+                let block = by_number(&mut params)?;
+                blocks(call, block, params, reply)
+            },
+        )
+        .with(
+            "debug_traceBlockByHash",
+            Kind::Scan,
+            |call, mut params, reply| {
+                let block = by_hash(&mut params)?;
+                blocks(call, block, params, reply)
+            },
+        )
+        .with("debug_traceBlock", Kind::Scan, encoded)
+        .with("debug_traceCall", Kind::Scan, traced_call)
+}
+
+/// The trace of a transaction among others.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OfBlock {
+    tx_hash: B256,
+    result: GethTrace,
+}
+
+fn options(params: &mut Params<'_>) -> Result<GethDebugTracingOptions, RpcError> {
+    let options = params.optional()?.unwrap_or_default();
+    params.end()?;
+    Ok(options)
+}
+
+/// A tracer for one transaction.
+fn inspector(options: &GethDebugTracingOptions) -> Result<DebugInspector, RpcError> {
+    let limits = TraceLimits::default()
+        .set_max_recorded_bytes(Some(TRACE_BYTES))
+        .set_behavior(TraceLimitBehavior::Halt);
+    let inspector = DebugInspector::new(options.clone())
+        .map_err(|error| RpcError::params(format!("the tracer: {error}")))?;
+    Ok(match inspector {
+        DebugInspector::Default(own, config) => {
+            DebugInspector::Default(own.with_limits(limits), config)
+        }
+        DebugInspector::CallTracer(own, config) => {
+            DebugInspector::CallTracer(own.with_limits(limits), config)
+        }
+        DebugInspector::FlatCallTracer(own) => {
+            DebugInspector::FlatCallTracer(own.with_limits(limits))
+        }
+        DebugInspector::Erc7562Tracer(own, config) => {
+            DebugInspector::Erc7562Tracer(own.with_limits(limits), config)
+        }
+        other => other,
+    })
+}
+
+/// A block that is executed again.
+struct Replay {
+    state: ChangedState,
+    env: CallEnv,
+}
+
+impl Replay {
+    /// The state on which the transactions of a block run.
+    fn of(call: &Call<'_>, block: &Block) -> Result<Self, RpcError> {
+        let header = &block.header;
+        if header.number == call.node.db().genesis().number {
+            return Err(RpcError::server("genesis is not traceable"));
+        }
+        let spec = call.node.chain()?.spec();
+        let rules = rules_of(spec, header);
+        let env = CallEnv {
+            cfg: config_env(&rules, header.gas_limit),
+            block: block_env(header, &rules),
+        };
+        let parent = call.node.state_at(BlockRef::Hash(header.parent_hash))?;
+        // The whole block has the time of the answer, not of a call.
+        let cancel = Cancel::after(call.limits().time);
+        let state = ChangedState::new(CallState::new(parent, cancel));
+        let mut replay = Self { state, env };
+        if rules.is(SpecId::CANCUN)
+            && let Some(root) = header.parent_beacon_block_root
+        {
+            replay.system_call(BEACON_ROOTS_ADDRESS, root)?;
+        }
+        if rules.is(SpecId::PRAGUE) {
+            replay.system_call(HISTORY_STORAGE_ADDRESS, header.parent_hash)?;
+        }
+        Ok(replay)
+    }
+
+    /// What the block itself does before its transactions (EIP-4788, EIP-2935).
+    fn system_call(&mut self, to: Address, word: B256) -> Result<(), RpcError> {
+        let mut evm = Context::mainnet()
+            .with_db(&mut self.state)
+            .with_cfg(self.env.cfg.clone())
+            .with_block(self.env.block.clone())
+            .build_mainnet();
+        let done = evm.system_call(to, Bytes::copy_from_slice(word.as_slice()));
+        let state = done.map_err(failed)?.state;
+        self.state.commit(state);
+        Ok(())
+    }
+
+    /// Executes a transaction that nobody looks at.
+    fn run(&mut self, transaction: TxEnv) -> Result<(), RpcError> {
+        let mut evm = Context::mainnet()
+            .with_db(&mut self.state)
+            .with_cfg(self.env.cfg.clone())
+            .with_block(self.env.block.clone())
+            .build_mainnet();
+        let state = evm.transact(transaction).map_err(failed)?.state;
+        self.state.commit(state);
+        Ok(())
+    }
+
+    /// Executes a transaction, and says how.
+    fn trace(
+        &mut self,
+        transaction: TxEnv,
+        options: &GethDebugTracingOptions,
+        context: TransactionContext,
+    ) -> Result<GethTrace, RpcError> {
+        let mut evm = Context::mainnet()
+            .with_db(&mut self.state)
+            .with_cfg(self.env.cfg.clone())
+            .with_block(self.env.block.clone())
+            .build_mainnet_with_inspector(inspector(options)?);
+        let done = evm.inspect_tx(transaction.clone());
+        let mut inspector = evm.inspector;
+        if is_over(&inspector) {
+            return Err(RpcError::new(
+                RpcError::LIMIT,
+                "the trace is too large: take `limit`, or another tracer",
+            ));
+        }
+        let done: ResultAndState = done.map_err(failed)?;
+        let block = &self.env.block;
+        let trace =
+            inspector.get_result(Some(context), &transaction, block, &done, &mut self.state);
+        let trace = trace.map_err(|error| RpcError::server(format!("the trace: {error}")))?;
+        self.state.commit(done.state);
+        Ok(trace)
+    }
+}
+
+fn failed<E: std::fmt::Display>(error: EVMError<E>) -> RpcError {
+    RpcError::server(format!("the transaction can't be executed again: {error}"))
+}
+
+/// Whether a tracer has more than its memory holds.
+fn is_over(inspector: &DebugInspector) -> bool {
+    match inspector {
+        DebugInspector::Default(own, _)
+        | DebugInspector::CallTracer(own, _)
+        | DebugInspector::FlatCallTracer(own)
+        | DebugInspector::Erc7562Tracer(own, _) => own.limit_exceeded(),
+        _ => false,
+    }
+}
+
+fn transaction(
+    call: &Call<'_>,
+    mut params: Params<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
+    let hash = params.hash()?;
+    let options = options(&mut params)?;
+    let found = call.node.transaction(hash)?;
+    let found = found.ok_or_else(|| RpcError::server("transaction not found"))?;
+    let block = call.node.block(BlockRef::Hash(found.block.hash))?.block;
+    let senders = call.node.chain()?.senders_of(&block)?;
+    let mut replay = Replay::of(call, &block)?;
+    let own = block.body.transactions.iter().zip(senders);
+    for (index, (own, sender)) in own.enumerate() {
+        call.cancel.check()?;
+        let env = transaction_env(own, sender);
+        if index < found.index {
+            replay.run(env)?;
+            continue;
+        }
+        let context = TransactionContext {
+            block_hash: Some(found.block.hash),
+            tx_index: Some(index),
+            tx_hash: Some(hash),
+        };
+        return reply.value(&replay.trace(env, &options, context)?);
+    }
+    Err(RpcError::internal("the transaction is not in its block"))
+}
+
+fn blocks(
+    call: &Call<'_>,
+    block: BlockRef,
+    mut params: Params<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
+    let options = options(&mut params)?;
+    let found = block_id::block(call, block)?;
+    let found = found.ok_or_else(|| RpcError::server(format!("block {block} not found")))?;
+    trace_block(call, &found.block, &options, reply)
+}
+
+/// A block that comes with the call. Its parent has to be here.
+fn encoded(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
+    let rlp: Bytes = params.required()?;
+    let options = options(&mut params)?;
+    let block = Block::decode(&mut &rlp[..])
+        .map_err(|error| RpcError::params(format!("could not decode block: {error}")))?;
+    trace_block(call, &block, &options, reply)
+}
+
+fn trace_block(
+    call: &Call<'_>,
+    block: &Block,
+    options: &GethDebugTracingOptions,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
+    let mut replay = Replay::of(call, block)?;
+    let senders = call.node.chain()?.senders_of(block)?;
+    let block_hash = Some(block.header.hash_slow());
+    let mut list = reply.list()?;
+    let own = block.body.transactions.iter().zip(senders);
+    for (index, (own, sender)) in own.enumerate() {
+        call.cancel.check()?;
+        let context = TransactionContext {
+            block_hash,
+            tx_index: Some(index),
+            tx_hash: Some(*own.hash()),
+        };
+        let result = replay.trace(transaction_env(own, sender), options, context)?;
+        list.item(&OfBlock {
+            tx_hash: *own.hash(),
+            result,
+        })?;
+    }
+    list.end()
+}
+
+/// Options of `debug_traceCall`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CallOptions {
+    #[serde(flatten)]
+    tracing: GethDebugTracingOptions,
+    state_overrides: Option<StateOverride>,
+    block_overrides: Option<BlockOverrides>,
+}
+
+fn traced_call(
+    call: &Call<'_>,
+    mut params: Params<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
+    let request: TransactionRequest = params.required()?;
+    let id: Option<BlockId> = params.optional()?;
+    let options: CallOptions = params.optional()?.unwrap_or_default();
+    params.end()?;
+    let block = match id {
+        None => BlockRef::Latest,
+        Some(id) => block_id::block_ref(call, id)?,
+    };
+    let header = call.node.block(block)?.block.header;
+    let mut env = CallEnv::new(call.node.chain()?.spec(), &header);
+    let mut below = CallState::new(call.node.state_at(block)?, call.cancel.clone());
+    if let Some(changes) = options.block_overrides {
+        below.set_hashes(env.change(changes));
+    }
+    let mut state = ChangedState::new(below);
+    if let Some(changes) = options.state_overrides {
+        change(&mut state, changes)?;
+    }
+    let transaction = env.transaction(&request, call.limits().call_gas)?;
+    let mut replay = Replay { state, env };
+    let trace = replay.trace(transaction, &options.tracing, TransactionContext::default())?;
+    reply.value(&trace)
+}

@@ -1,0 +1,296 @@
+//! Calls over a connection that stays, with subscriptions: WebSockets.
+//!
+//! Requests are answered in any order, one answer after another. A subscription whose client does not read is ended with the
+//! connection, rather than kept in memory.
+
+use crate::{
+    dispatch::{Answer, RawCall, Service, error_text},
+    error::RpcError,
+    events::{BlockEvent, Events, WantsLogs},
+    filter::FilterObject,
+    reply::Piece,
+};
+use cambium_index::LogFilter;
+use futures_util::{SinkExt, StreamExt};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{
+    sync::{broadcast, mpsc, watch},
+    time::{Instant, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Error, Message,
+        protocol::{
+            Role, WebSocketConfig,
+            frame::{
+                Frame,
+                coding::{Data, OpCode},
+            },
+        },
+    },
+};
+
+/// Requests of a connection that are answered at once. Further ones are not read until one is.
+const AT_ONCE: usize = 64;
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Why a connection ends.
+struct Ended;
+
+impl From<Error> for Ended {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+/// What a subscription is told of.
+enum Topic {
+    Heads,
+    Logs(
+        LogFilter,
+        #[allow(dead_code, reason = "counts while it lives")] WantsLogs,
+    ),
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(upgraded: Upgraded, service: Arc<Service>, ends: watch::Receiver<()>) {
+    let bytes = service.served.limits.body_bytes;
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(bytes))
+        .max_frame_size(Some(bytes))
+        .max_write_buffer_size(4 << 20);
+    let io = TokioIo::new(upgraded);
+    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+    let (answered, answers) = mpsc::channel(AT_ONCE);
+    let connection = Connection {
+        socket,
+        service,
+        answered,
+        asked: 0,
+        topics: BTreeMap::new(),
+        next: 1,
+    };
+    // Errors are the client's.
+    let _ = connection.run(answers, ends).await;
+}
+
+struct Connection {
+    socket: Socket,
+    service: Arc<Service>,
+    /// For answers that are on their way.
+    answered: mpsc::Sender<Answer>,
+    /// Requests that have no answer yet.
+    asked: usize,
+    topics: BTreeMap<u64, Topic>,
+    next: u64,
+}
+
+impl Connection {
+    async fn run(
+        mut self,
+        mut answers: mpsc::Receiver<Answer>,
+        mut ends: watch::Receiver<()>,
+    ) -> Result<(), Ended> {
+        let idle = self.service.served.limits.idle_time;
+        let mut events: Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)> = None;
+        let mut heard = Instant::now();
+        loop {
+            let event = async {
+                match &mut events {
+                    Some((_, events)) => events.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                message = self.socket.next(), if self.asked < AT_ONCE => {
+                    heard = Instant::now();
+                    match message {
+                        Some(Ok(message)) if message.is_text() || message.is_binary() => {
+                            self.take(message, &mut events).await?;
+                        }
+                        Some(Ok(Message::Close(_))) | None => return Ok(()),
+                        Some(Ok(_)) => {}
+                        Some(Err(error)) => return Err(error.into()),
+                    }
+                }
+                Some(answer) = answers.recv() => {
+                    self.asked -= 1;
+                    self.send_answer(answer).await?;
+                }
+                event = event => match event {
+                    Ok(event) => self.tell(&event).await?,
+                    // Too far behind.
+                    Err(_) => return Ok(()),
+                },
+                () = tokio::time::sleep_until(heard + idle / 2) => {
+                    if heard.elapsed() >= 2 * idle {
+                        return Ok(());
+                    }
+                    self.send(Message::Ping(Default::default())).await?;
+                    heard = heard.max(Instant::now() - idle / 2 + Duration::from_secs(1).min(idle / 4));
+                }
+                _ = ends.changed() => {
+                    let _ = self.send(Message::Close(None)).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Sends to a client that has to take it in time.
+    async fn send(&mut self, message: Message) -> Result<(), Ended> {
+        let limit = self.service.served.limits.idle_time;
+        match timeout(limit, self.socket.send(message)).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(Ended),
+        }
+    }
+
+    async fn send_answer(&mut self, mut answer: Answer) -> Result<(), Ended> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| Ended);
+        let mut code = Data::Text;
+        loop {
+            match (answer.pieces.recv().await, code) {
+                (None, _) => return Err(Ended),
+                (Some(Piece::Last(all)), Data::Text) => {
+                    return match all.is_empty() {
+                        true => Ok(()),
+                        false => self.send(Message::text(text(all)?)).await,
+                    };
+                }
+                (Some(Piece::Last(rest)), code) => return self.send_part(rest, code, true).await,
+                (Some(Piece::More(part)), own) => {
+                    self.send_part(part, own, false).await?;
+                    code = Data::Continue;
+                }
+            }
+        }
+    }
+
+    async fn send_part(&mut self, part: Vec<u8>, code: Data, is_last: bool) -> Result<(), Ended> {
+        let frame = Frame::message(part, OpCode::Data(code), is_last);
+        self.send(Message::Frame(frame)).await
+    }
+
+    /// Begins to answer a message.
+    async fn take(
+        &mut self,
+        message: Message,
+        events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
+    ) -> Result<(), Ended> {
+        let bytes = message.into_data();
+        if let Some(answer) = self.subscription(&bytes, events) {
+            return self.send(Message::text(answer)).await;
+        }
+        self.asked += 1;
+        let (service, answered) = (Arc::clone(&self.service), self.answered.clone());
+        tokio::spawn(async move {
+            let answer = service.answer(bytes.into()).await;
+            // Nobody waits if the connection has ended.
+            let _ = answered.send(answer).await;
+        });
+        Ok(())
+    }
+
+    /// Answers a call that begins or ends a subscription; `None` for any other one.
+    fn subscription(
+        &mut self,
+        bytes: &[u8],
+        events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
+    ) -> Option<String> {
+        let call: RawCall<'_> = serde_json::from_slice(bytes).ok()?;
+        let id = call.id.map_or("null", RawValue::get);
+        let result = match call.method.as_deref()? {
+            "eth_subscribe" => self
+                .subscribe(call.params, events)
+                .map(|id| format!("\"{id:#x}\"")),
+            "eth_unsubscribe" => self.unsubscribe(call.params).map(|was| was.to_string()),
+            _ => return None,
+        };
+        if self.topics.is_empty() {
+            *events = None;
+        }
+        Some(match result {
+            Ok(result) => format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}"),
+            Err(error) => error_text(id, &error),
+        })
+    }
+
+    fn subscribe(
+        &mut self,
+        params: Option<&RawValue>,
+        events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
+    ) -> Result<u64, RpcError> {
+        let limits = self.service.served.limits;
+        if self.topics.len() >= limits.subscriptions {
+            let what = format!(
+                "a connection has at most {} subscriptions",
+                limits.subscriptions
+            );
+            return Err(RpcError::new(RpcError::LIMIT, what));
+        }
+        let mut params = crate::params::Params::parse(params)?;
+        let name: String = params.required()?;
+        let all = self.service.events();
+        let topic = match &*name {
+            "newHeads" => Topic::Heads,
+            "logs" => {
+                let filter: FilterObject = params.optional()?.unwrap_or_default();
+                let (filter, _) = filter.checked(limits.alternatives)?;
+                Topic::Logs(filter, all.wanting_logs())
+            }
+            name => {
+                let name: String = name.chars().take(80).collect();
+                return Err(RpcError::params(format!(
+                    "there is no subscription to {name:?}: newHeads and logs are there"
+                )));
+            }
+        };
+        if events.is_none() {
+            let receiver = all.subscribe();
+            *events = Some((all, receiver));
+        }
+        let id = self.next;
+        self.next += 1;
+        self.topics.insert(id, topic);
+        Ok(id)
+    }
+
+    fn unsubscribe(&mut self, params: Option<&RawValue>) -> Result<bool, RpcError> {
+        let mut params = crate::params::Params::parse(params)?;
+        let id: alloy_primitives::U64 = params.required()?;
+        Ok(self.topics.remove(&id.to()).is_some())
+    }
+
+    async fn tell(&mut self, event: &BlockEvent) -> Result<(), Ended> {
+        let mut texts = Vec::new();
+        for (id, topic) in &self.topics {
+            match topic {
+                Topic::Heads => texts.extend(event.header.as_ref().map(|header| news(*id, header))),
+                Topic::Logs(filter, _) => {
+                    let own = event.logs.iter();
+                    let own = own.filter(|log| filter.passes(&log.inner.address, log.topics()));
+                    texts.extend(own.map(|log| news(*id, log)));
+                }
+            }
+        }
+        for text in texts {
+            self.send(Message::text(text)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a subscription is told.
+fn news(id: u64, result: &impl Serialize) -> String {
+    let result = serde_json::to_string(result).unwrap_or_default();
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"eth_subscription\",\"params\":{{\"subscription\":\"{id:#x}\",\"result\":{result}}}}}"
+    )
+}
