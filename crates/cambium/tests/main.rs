@@ -24,5 +24,6 @@ mod public_data;
 mod readers;
 mod regions;
 mod repairs;
+mod serve;
 mod setup;
 mod usage;

@@ -160,7 +160,7 @@ impl From<IndexError> for RpcError {
         match error {
             IndexError::State(error) => error.into(),
             IndexError::NotOpen => Self::server(
-                "there is no index, by which transactions and logs are found: `cambium index` makes one",
+                "there is no index, by which transactions and logs are found: `cambium index build` makes one",
             ),
             IndexError::NotIndexed { .. } | IndexError::NoReceipts { .. } => {
                 Self::new(Self::PRUNED, error)

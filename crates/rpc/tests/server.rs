@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::PathBuf,
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -25,6 +27,10 @@ struct Running {
 
 impl Running {
     fn new(chain: Chain, limits: Limits) -> Self {
+        Self::with(chain, limits, None)
+    }
+
+    fn with(chain: Chain, limits: Limits, ipc: Option<PathBuf>) -> Self {
         let methods = Methods::of_chain()
             .with("my_list", Kind::Scan, |call, mut params, reply| {
                 let items: u64 = params.required()?;
@@ -59,6 +65,10 @@ impl Running {
                 let server = Server::listen("127.0.0.1:0".parse().unwrap())
                     .await
                     .unwrap();
+                let server = match ipc {
+                    Some(path) => server.with_socket(&path).unwrap(),
+                    None => server,
+                };
                 to_address.send(server.address()).unwrap();
                 let stopped = async {
                     let _ = stopped.await;
@@ -410,4 +420,117 @@ fn a_web_socket_has_answers_and_news() {
             Ok(_) => {}
         }
     }
+}
+
+#[test]
+fn a_socket_in_the_file_system_has_answers_and_news() {
+    let all = workload_chain(4);
+    let chain = workload_genesis();
+    let own = Chain::of(chain.db().clone()).unwrap();
+    let add = |number: u64| {
+        own.import_block(all.block_rlp(number).unwrap(), None)
+            .unwrap();
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cambium.ipc");
+    // What an earlier process has left is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = Running::with(chain, Limits::default(), Some(path.clone()));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut lines = std::io::BufReader::new(stream.try_clone().unwrap());
+    let mut hear = || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+        json_of(&line)
+    };
+    // Two calls at once, and one in pieces.
+    let two = call("eth_blockNumber", json!([])) + &call("eth_chainId", json!([]));
+    stream.write_all(two.as_bytes()).unwrap();
+    let answers = [hear(), hear()];
+    assert!(answers.iter().all(|answer| answer.get("result").is_some()));
+    let (first, second) = two.split_at(20);
+    stream.write_all(first.as_bytes()).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    stream.write_all(second.as_bytes()).unwrap();
+    hear();
+    hear();
+    stream
+        .write_all(call("my_list", json!([1_000])).as_bytes())
+        .unwrap();
+    assert_eq!(hear()["result"].as_array().unwrap().len(), 1_000);
+    stream
+        .write_all(call("eth_subscribe", json!(["newHeads"])).as_bytes())
+        .unwrap();
+    assert_eq!(hear()["result"], "0x1");
+    add(1);
+    assert_eq!(hear()["params"]["result"]["number"], "0x1");
+    // What is no JSON ends the connection, and no other one.
+    let mut bad = UnixStream::connect(&path).unwrap();
+    bad.write_all(b"nonsense").unwrap();
+    let mut rest = Vec::new();
+    assert_eq!(bad.read_to_end(&mut rest).unwrap(), 0);
+    stream
+        .write_all(call("eth_chainId", json!([])).as_bytes())
+        .unwrap();
+    hear();
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn filters_tell_what_is_new() {
+    let all = workload_chain(6);
+    let chain = workload_genesis();
+    let own = Chain::of(chain.db().clone()).unwrap();
+    let add = |number: u64| {
+        own.import_block(all.block_rlp(number).unwrap(), None)
+            .unwrap();
+    };
+    let server = Running::new(chain, Limits::default());
+    let ask = |method: &str, params: Value| {
+        let answer = json_of(&server.post(&call(method, params)).body);
+        answer.get("result").cloned().ok_or(answer)
+    };
+    let blocks = ask("eth_newBlockFilter", json!([])).unwrap();
+    let logs = ask(
+        "eth_newFilter",
+        json!([{ "fromBlock": "0x1", "toBlock": "latest" }]),
+    )
+    .unwrap();
+    assert_ne!(blocks, logs);
+    let nothing = ask("eth_newPendingTransactionFilter", json!([])).unwrap();
+    assert_eq!(
+        ask("eth_getFilterChanges", json!([blocks])).unwrap(),
+        json!([])
+    );
+    (1..=3).for_each(add);
+    let hash = |number| json!(all.block(number).unwrap().header.hash_slow());
+    let expected: Vec<_> = (1..=3).map(hash).collect();
+    assert_eq!(
+        ask("eth_getFilterChanges", json!([blocks])).unwrap(),
+        json!(expected)
+    );
+    let new = ask("eth_getFilterChanges", json!([logs])).unwrap();
+    assert!(!new.as_array().unwrap().is_empty());
+    assert_eq!(
+        ask("eth_getFilterChanges", json!([logs])).unwrap(),
+        json!([])
+    );
+    assert_eq!(
+        ask("eth_getFilterChanges", json!([nothing])).unwrap(),
+        json!([])
+    );
+    add(4);
+    assert_eq!(
+        ask("eth_getFilterChanges", json!([blocks])).unwrap(),
+        json!([hash(4)])
+    );
+    assert_eq!(ask("eth_uninstallFilter", json!([blocks])).unwrap(), true);
+    assert_eq!(ask("eth_uninstallFilter", json!([blocks])).unwrap(), false);
+    let gone = ask("eth_getFilterChanges", json!([blocks])).unwrap_err();
+    assert_eq!(gone["error"]["code"], -32000);
+    assert!(ask("eth_getFilterLogs", json!([nothing])).is_err());
 }

@@ -14,6 +14,7 @@
 mod data;
 mod builder;
 mod remote;
+mod rainblock;
 
 use crate::report::{Report, Target, median, object};
 use alloy_primitives::{B256, Bytes};
@@ -23,6 +24,7 @@ use cambium_testkit::Random;
 use cambium_trie::{Alone, BagLevels, BagMaker, Deletes, ProofTargets, VersionView, VersionedTrie};
 use clap::Args;
 use data::{BATCH_KEYS, shard_of, trie_of, zipf};
+use rainblock::{RainBlock, Round};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use std::{error::Error, time::Instant};
@@ -46,6 +48,18 @@ pub(crate) struct ShardArgs {
     /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Tries to compare with, separated by commas: rainblock
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<Peer>,
+    /// The table of accounts alone
+    #[arg(long)]
+    table: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Peer {
+    /// RainBlock's package for Node.js
+    Rainblock,
 }
 
 /// Puts between two roots.
@@ -59,6 +73,11 @@ fn rate(count: usize, start: Instant) -> f64 {
 
 /// Gets and puts on one core.
 fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let mut peer = match args.peers.contains(&Peer::Rainblock) {
+        true => Some(RainBlock::load(accounts)?),
+        false => None,
+    };
+    let mut peer_rounds = Vec::new();
     eprintln!("loading {accounts} accounts");
     let (shard, block) = shard_of(accounts)?;
     let memory = shard.stats().memory_bytes as f64 / 1e6;
@@ -82,6 +101,9 @@ fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), B
         batches.push(rate(keys.len(), start));
         if found != 2 * keys.len() {
             report.errors.push(format!("{found} gets found something"));
+        }
+        if let Some(peer) = &mut peer {
+            peer_rounds.push(peer.round()?);
         }
     }
     drop(shard);
@@ -119,6 +141,7 @@ fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), B
         }
         roots.push(rate(count, start));
     }
+    drop(peer);
     let (singles, batches) = (median(singles), median(batches));
     let (puts, roots) = (median(puts), median(roots));
     report.results.push(object([
@@ -151,6 +174,30 @@ fn table(args: &ShardArgs, accounts: usize, report: &mut Report) -> Result<(), B
         "at least 2.4",
         stored >= 2.4,
     );
+    if let Some(first) = peer_rounds.first() {
+        let of = |figure: fn(&Round) -> f64| median(peer_rounds.iter().map(figure).collect());
+        let (gets, puts, rooted) = (of(|it| it.gets), of(|it| it.puts), of(|it| it.roots));
+        report.results.push(object([
+            ("RainBlock: accounts", json!(accounts)),
+            ("memory, MB", json!(first.memory_mb)),
+            ("gets/s one by one", json!(gets)),
+            ("puts/s one by one", json!(puts)),
+            ("puts/s with a root every 1,000", json!(rooted)),
+        ]));
+        let mut against = |name: &str, times: f64, wanted: f64| {
+            report.targets.push(Target {
+                name: format!("{name}, against RainBlock's package"),
+                value: times,
+                unit: "times",
+                target: format!("at least {wanted}"),
+                met: times >= wanted,
+            });
+        };
+        against("gets one by one", singles / gets, 1.0);
+        against("puts", 1e6 * stored / puts, 1.0);
+        against("a root every 1,000 puts", roots / rooted, 25.0);
+        return Ok(());
+    }
     if accounts == 1_190_000 {
         target("memory", memory, "MB", "at most 200", memory <= 200.0);
     }
@@ -290,15 +337,19 @@ pub(crate) fn run(args: &ShardArgs, quick: bool) -> Result<Report, Box<dyn Error
         .builder_accounts
         .unwrap_or(if quick { 50_000 } else { 1_000_000 });
     let transfers = (args.keys as u64).min(builder_accounts / 8);
-    builder::run(builder_accounts, transfers, 4, args.rounds, &mut report)?;
-    let time = std::time::Duration::from_millis(if quick { 300 } else { 3_000 });
-    remote::run(accounts, args.rounds, time, &mut report)?;
+    if !args.table {
+        builder::run(builder_accounts, transfers, 4, args.rounds, &mut report)?;
+        let time = std::time::Duration::from_millis(if quick { 300 } else { 3_000 });
+        remote::run(accounts, args.rounds, time, &mut report)?;
+    }
     let mut one = CpuSet::new();
     one.set(0);
     if sched_setaffinity(None, &one).is_err() {
         report.notes.push("not bound to one core".to_owned());
     }
     table(args, accounts, &mut report)?;
-    bags(args, bag_accounts, &mut report)?;
+    if !args.table {
+        bags(args, bag_accounts, &mut report)?;
+    }
     Ok(report)
 }

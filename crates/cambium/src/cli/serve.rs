@@ -39,11 +39,17 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
         .build()
         .map_err(Failure::serve)?;
     let stop = Stop::on_signals();
-    let server = runtime.block_on(Server::listen(args.http));
-    let server = server.map_err(Failure::serve)?.with_access(Access {
-        hosts: args.hosts.clone(),
-        origins: args.cors.clone(),
-    });
+    let listening = async {
+        let server = Server::listen(args.http).await?.with_access(Access {
+            hosts: args.hosts.clone(),
+            origins: args.cors.clone(),
+        });
+        match &args.ipc {
+            Some(path) => server.with_socket(path),
+            None => Ok(server),
+        }
+    };
+    let server = runtime.block_on(listening).map_err(Failure::serve)?;
     let address = server.address();
     if !address.ip().is_loopback() {
         out.note(format_args!(

@@ -1,6 +1,6 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
-use super::{access::Access, socket};
+use super::{access::Access, ipc::Ipc, session, websocket::Socket};
 use crate::{
     dispatch::{Answer, Service},
     reply::Piece,
@@ -25,6 +25,7 @@ use std::{
     future::Future,
     io,
     net::SocketAddr,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -58,6 +59,14 @@ pub enum ServeError {
         /// What the system says.
         source: io::Error,
     },
+    /// Its socket in the file system can't be had.
+    #[error("{} can't be listened at: {source}", path.display())]
+    Socket {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
 }
 
 /// A server that listens, and answers once it [runs](Server::run).
@@ -66,6 +75,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     access: Access,
+    ipc: Option<Ipc>,
 }
 
 impl Server {
@@ -83,6 +93,7 @@ impl Server {
             listener,
             address,
             access,
+            ipc: None,
         })
     }
 
@@ -90,6 +101,21 @@ impl Server {
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
         Self { access, ..self }
+    }
+
+    /// Listens at a socket in the file system as well, of which the user of this process alone may write. A socket that nobody listens
+    /// at any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If the socket can't be made, or somebody listens there.
+    pub fn with_socket(self, path: &Path) -> Result<Self, ServeError> {
+        let ipc = Ipc::listen(path).map_err(|source| ServeError::Socket {
+            path: path.to_owned(),
+            source,
+        })?;
+        let ipc = Some(ipc);
+        Ok(Self { ipc, ..self })
     }
 
     /// The address at which it listens, with the port that it got.
@@ -101,10 +127,18 @@ impl Server {
     pub async fn run(self, service: Arc<Service>, stop: impl Future<Output = ()>) {
         let (to_end, ends) = watch::channel(());
         let access = Arc::new(self.access);
+        let ipc = self.ipc;
+        let beside = ipc.map(|ipc| tokio::spawn(ipc.run(Arc::clone(&service), ends.clone())));
         let accepting = tokio::spawn(accept(self.listener, service, access, ends));
         stop.await;
         drop(to_end);
-        let _ = timeout(END, accepting).await;
+        let _ = timeout(END, async {
+            let _ = accepting.await;
+            if let Some(beside) = beside {
+                let _ = beside.await;
+            }
+        })
+        .await;
     }
 }
 
@@ -236,7 +270,9 @@ fn upgrade(shared: Shared, request: Request<Incoming>) -> Reply {
     tokio::spawn(async move {
         let _permit = shared.permit;
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            socket::serve(upgraded, shared.service, shared.ends).await;
+            let bytes_max = shared.service.served.limits.body_bytes;
+            let socket = Socket::new(upgraded, bytes_max).await;
+            session::serve(socket, shared.service, shared.ends).await;
         }
     });
     let mut reply = plain(StatusCode::SWITCHING_PROTOCOLS, "");

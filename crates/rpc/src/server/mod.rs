@@ -1,7 +1,9 @@
 //! Connections.
 
 mod access;
-mod socket;
+mod session;
+mod websocket;
+mod ipc;
 mod http;
 
 pub use access::Access;

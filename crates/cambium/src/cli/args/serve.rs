@@ -8,6 +8,7 @@ use clap::Args as ClapArgs;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
 };
 
 pub(crate) const SERVE_HELP: &str = "\
@@ -28,6 +29,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen for HTTP and WebSockets. A port alone is on the loopback; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8545", value_parser = parse_listen)]
     pub(crate) http: SocketAddr,
+    /// Also listen at this socket in the file system, of which you alone may write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ipc: Option<PathBuf>,
     /// Groups of methods to serve, separated by commas: eth, net, web3, debug, rpc
     #[arg(
         long,

@@ -1,4 +1,4 @@
-//! Calls over a connection that stays, with subscriptions: WebSockets.
+//! Calls over a connection that stays, with subscriptions.
 //!
 //! Requests are answered in any order, one answer after another. A subscription whose client does not read is ended with the
 //! connection, rather than kept in memory.
@@ -11,42 +11,46 @@ use crate::{
     reply::Piece,
 };
 use cambium_index::LogFilter;
-use futures_util::{SinkExt, StreamExt};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use tokio::{
     sync::{broadcast, mpsc, watch},
     time::{Instant, timeout},
-};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        Error, Message,
-        protocol::{
-            Role, WebSocketConfig,
-            frame::{
-                Frame,
-                coding::{Data, OpCode},
-            },
-        },
-    },
 };
 
 /// Requests of a connection that are answered at once. Further ones are not read until one is.
 const AT_ONCE: usize = 64;
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
-
 /// Why a connection ends.
-struct Ended;
+pub(super) struct Ended;
 
-impl From<Error> for Ended {
-    fn from(_: Error) -> Self {
-        Self
-    }
+/// What comes from a client.
+pub(super) enum Heard {
+    /// A request.
+    Request(Vec<u8>),
+    /// A sign of life.
+    Alive,
+}
+
+/// A way to a client that stays.
+pub(super) trait Wire: Send {
+    /// What comes next; `None` at the end. Nothing is lost if it is not waited for any more.
+    fn next(&mut self) -> impl Future<Output = Option<Result<Heard, Ended>>> + Send;
+
+    /// Sends a part of a message.
+    fn send(
+        &mut self,
+        part: Vec<u8>,
+        is_first: bool,
+        is_last: bool,
+    ) -> impl Future<Output = Result<(), Ended>> + Send;
+
+    /// Asks for a sign of life.
+    fn ping(&mut self) -> impl Future<Output = Result<(), Ended>> + Send;
+
+    /// Says that the server ends.
+    fn close(&mut self) -> impl Future<Output = Result<(), Ended>> + Send;
 }
 
 /// What a subscription is told of.
@@ -59,17 +63,10 @@ enum Topic {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(upgraded: Upgraded, service: Arc<Service>, ends: watch::Receiver<()>) {
-    let bytes = service.served.limits.body_bytes;
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(bytes))
-        .max_frame_size(Some(bytes))
-        .max_write_buffer_size(4 << 20);
-    let io = TokioIo::new(upgraded);
-    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+pub(super) async fn serve(wire: impl Wire, service: Arc<Service>, ends: watch::Receiver<()>) {
     let (answered, answers) = mpsc::channel(AT_ONCE);
     let connection = Connection {
-        socket,
+        wire,
         service,
         answered,
         asked: 0,
@@ -80,8 +77,8 @@ pub(super) async fn serve(upgraded: Upgraded, service: Arc<Service>, ends: watch
     let _ = connection.run(answers, ends).await;
 }
 
-struct Connection {
-    socket: Socket,
+struct Connection<W> {
+    wire: W,
     service: Arc<Service>,
     /// For answers that are on their way.
     answered: mpsc::Sender<Answer>,
@@ -91,7 +88,7 @@ struct Connection {
     next: u64,
 }
 
-impl Connection {
+impl<W: Wire> Connection<W> {
     async fn run(
         mut self,
         mut answers: mpsc::Receiver<Answer>,
@@ -108,15 +105,13 @@ impl Connection {
                 }
             };
             tokio::select! {
-                message = self.socket.next(), if self.asked < AT_ONCE => {
+                heard_now = self.wire.next(), if self.asked < AT_ONCE => {
                     heard = Instant::now();
-                    match message {
-                        Some(Ok(message)) if message.is_text() || message.is_binary() => {
-                            self.take(message, &mut events).await?;
-                        }
-                        Some(Ok(Message::Close(_))) | None => return Ok(()),
-                        Some(Ok(_)) => {}
-                        Some(Err(error)) => return Err(error.into()),
+                    match heard_now {
+                        Some(Ok(Heard::Request(bytes))) => self.take(bytes, &mut events).await?,
+                        Some(Ok(Heard::Alive)) => {}
+                        Some(Err(ended)) => return Err(ended),
+                        None => return Ok(()),
                     }
                 }
                 Some(answer) = answers.recv() => {
@@ -132,11 +127,11 @@ impl Connection {
                     if heard.elapsed() >= 2 * idle {
                         return Ok(());
                     }
-                    self.send(Message::Ping(Default::default())).await?;
+                    self.wire.ping().await?;
                     heard = heard.max(Instant::now() - idle / 2 + Duration::from_secs(1).min(idle / 4));
                 }
                 _ = ends.changed() => {
-                    let _ = self.send(Message::Close(None)).await;
+                    let _ = self.wire.close().await;
                     return Ok(());
                 }
             }
@@ -144,54 +139,39 @@ impl Connection {
     }
 
     /// Sends to a client that has to take it in time.
-    async fn send(&mut self, message: Message) -> Result<(), Ended> {
+    async fn send(&mut self, part: Vec<u8>, is_first: bool, is_last: bool) -> Result<(), Ended> {
         let limit = self.service.served.limits.idle_time;
-        match timeout(limit, self.socket.send(message)).await {
-            Ok(sent) => Ok(sent?),
-            Err(_) => Err(Ended),
-        }
+        let sent = timeout(limit, self.wire.send(part, is_first, is_last)).await;
+        sent.unwrap_or(Err(Ended))
     }
 
     async fn send_answer(&mut self, mut answer: Answer) -> Result<(), Ended> {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| Ended);
-        let mut code = Data::Text;
+        let mut is_first = true;
         loop {
-            match (answer.pieces.recv().await, code) {
-                (None, _) => return Err(Ended),
-                (Some(Piece::Last(all)), Data::Text) => {
-                    return match all.is_empty() {
-                        true => Ok(()),
-                        false => self.send(Message::text(text(all)?)).await,
-                    };
-                }
-                (Some(Piece::Last(rest)), code) => return self.send_part(rest, code, true).await,
-                (Some(Piece::More(part)), own) => {
-                    self.send_part(part, own, false).await?;
-                    code = Data::Continue;
-                }
+            match answer.pieces.recv().await {
+                None => return Err(Ended),
+                // Nobody waits for an answer.
+                Some(Piece::Last(rest)) if is_first && rest.is_empty() => return Ok(()),
+                Some(Piece::Last(rest)) => return self.send(rest, is_first, true).await,
+                Some(Piece::More(part)) => self.send(part, is_first, false).await?,
             }
+            is_first = false;
         }
-    }
-
-    async fn send_part(&mut self, part: Vec<u8>, code: Data, is_last: bool) -> Result<(), Ended> {
-        let frame = Frame::message(part, OpCode::Data(code), is_last);
-        self.send(Message::Frame(frame)).await
     }
 
     /// Begins to answer a message.
     async fn take(
         &mut self,
-        message: Message,
+        bytes: Vec<u8>,
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
     ) -> Result<(), Ended> {
-        let bytes = message.into_data();
         if let Some(answer) = self.subscription(&bytes, events) {
-            return self.send(Message::text(answer)).await;
+            return self.send(answer.into_bytes(), true, true).await;
         }
         self.asked += 1;
         let (service, answered) = (Arc::clone(&self.service), self.answered.clone());
         tokio::spawn(async move {
-            let answer = service.answer(bytes.into()).await;
+            let answer = service.answer(bytes).await;
             // Nobody waits if the connection has ended.
             let _ = answered.send(answer).await;
         });
@@ -281,7 +261,7 @@ impl Connection {
             }
         }
         for text in texts {
-            self.send(Message::text(text)).await?;
+            self.send(text.into_bytes(), true, true).await?;
         }
         Ok(())
     }

@@ -1,0 +1,182 @@
+//! `cambium serve`: the chain over JSON-RPC, beside the process that imports it.
+
+use crate::{
+    cambium,
+    support::{Fixture, program},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A server in a process of its own.
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Served {
+    fn start(db: &Path, more: &[&str]) -> Self {
+        let mut child = program()
+            .args(["serve", "--json", "--http", "0", "--datadir"])
+            .arg(db)
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("serve block") {
+            line.clear();
+            assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
+        }
+        let address = line.split("http://").nth(1).unwrap();
+        let address = address.split(' ').next().unwrap().to_owned();
+        // The rest of what it tells is read, so that it never waits.
+        thread::spawn(move || {
+            let mut rest = String::new();
+            let _ = told.read_to_string(&mut rest);
+        });
+        Self { child, address }
+    }
+
+    fn call(&self, method: &str, params: Value) -> Value {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let body = answer.split("\r\n\r\n").nth(1).unwrap();
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error} in {answer}"))
+    }
+
+    fn result(&self, method: &str, params: Value) -> Value {
+        let answer = self.call(method, params);
+        answer
+            .get("result")
+            .unwrap_or_else(|| panic!("{answer}"))
+            .clone()
+    }
+
+    /// Ends it as a user does. Returns what it reports.
+    fn stop(mut self) -> Value {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        let mut report = String::new();
+        let out = self.child.stdout.as_mut().unwrap();
+        out.read_to_string(&mut report).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{report}");
+        serde_json::from_str(&report).unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_chain_is_served_beside_its_import() {
+    let fixture = Fixture::generate(200, 20, 10);
+    let first = fixture.path("first.rlp");
+    fixture.import(&fixture.chain()).done();
+    let (db, copy) = (fixture.db(), fixture.path("copy"));
+    cambium!("export", &first, "--to", "10", "-d", &db).done();
+    cambium!(
+        "import",
+        &first,
+        "--genesis",
+        fixture.genesis(),
+        "--index",
+        "-d",
+        &copy
+    )
+    .done();
+
+    let server = Served::start(&copy, &[]);
+    assert_eq!(server.result("eth_blockNumber", json!([])), "0xa");
+    let block = server.result("eth_getBlockByNumber", json!(["0x5", true]));
+    let own = cambium!("block", "5", "--json", "-d", &copy).done().json();
+    assert_eq!(block["hash"], own["hash"]);
+    let transaction = &block["transactions"][0];
+    let found = server.result("eth_getTransactionByHash", json!([transaction["hash"]]));
+    assert_eq!(&found, transaction);
+    let receipt = server.result("eth_getTransactionReceipt", json!([transaction["hash"]]));
+    assert_eq!(receipt["blockHash"], block["hash"]);
+    let sender = &transaction["from"];
+    let nonce = server.result("eth_getTransactionCount", json!([sender, "0x5"]));
+    assert_ne!(nonce, "0x0");
+    let proof = server.result("eth_getProof", json!([sender, [], "latest"]));
+    let file = fixture.write("proof.json", proof.to_string().as_bytes());
+    let root = server.result("eth_getBlockByNumber", json!(["latest", false]))["stateRoot"].clone();
+    cambium!("verify", &file, "--root", root.as_str().unwrap()).done();
+
+    // The rest is imported by another process; the server follows.
+    cambium!("import", fixture.chain(), "--index", "-d", &copy).done();
+    let started = Instant::now();
+    while server.result("eth_blockNumber", json!([])) != "0x14" {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let logs = server.result(
+        "eth_getLogs",
+        json!([{ "fromBlock": "0x0", "toBlock": "0x14" }]),
+    );
+    assert!(logs.as_array().unwrap().len() > 20);
+    let last = server.result("eth_getBlockByNumber", json!(["latest", true]));
+    let hash = &last["transactions"][0]["hash"];
+    assert_eq!(
+        server.result("eth_getTransactionByHash", json!([hash]))["blockNumber"],
+        "0x14"
+    );
+    let report = server.stop();
+    assert_eq!(report["head_number"], "0x14");
+    assert_eq!(report["errors"], 0);
+    assert!(report["calls"].as_u64().unwrap() > 8);
+}
+
+#[test]
+fn what_is_not_to_be_served_is_not() {
+    let fixture = Fixture::generate(50, 2, 5);
+    fixture.import(&fixture.chain()).done();
+    let db = fixture.db();
+    let server = Served::start(
+        &db,
+        &["--api", "eth", "--batch-calls", "2", "--call-gas", "100000"],
+    );
+    assert_eq!(
+        server.call("net_version", json!([]))["error"]["code"],
+        -32601
+    );
+    assert_eq!(server.result("eth_blockNumber", json!([])), "0x2");
+    // Without an index the answer says how one is made.
+    let missing = server.call("eth_getTransactionByHash", json!([format!("0x{:064x}", 1)]));
+    assert!(
+        missing["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("cambium index build"),
+        "{missing}"
+    );
+    cambium!("serve", "-d", &db, "--http", &server.address).fails(1, &["can't be listened at"]);
+    drop(server);
+    cambium!("serve", "-d", &db, "--api", "eth,rain").fails(1, &["\"rain\""]);
+    cambium!("serve", "-d", &db, "--http", "nowhere").fails(2, &["127.0.0.1:8545"]);
+    cambium!("serve", "-d", fixture.path("nothing")).fails(1, &["nothing"]);
+}
