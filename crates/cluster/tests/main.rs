@@ -10,6 +10,7 @@ mod lies;
 mod messages;
 mod metrics;
 mod metrics_server;
+mod nats_files;
 mod processes;
 mod promises;
 mod readers;

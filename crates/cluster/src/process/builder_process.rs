@@ -98,6 +98,7 @@ pub struct BuilderProcess<S> {
     options: BuilderOptions,
     spec: ChainSpec,
     signer: Signer,
+    epoch: u64,
     waiting: Mutex<Waiting>,
     building: Mutex<Building>,
     publisher: Mutex<Publisher<S>>,
@@ -113,7 +114,6 @@ struct Building {
     builder: Builder,
     /// The head.
     parent: Header,
-    epoch: u64,
     choices: u64,
     finalized: BlockId,
 }
@@ -139,11 +139,11 @@ impl<S: Stream> BuilderProcess<S> {
             options,
             spec,
             signer,
+            epoch,
             waiting: Mutex::default(),
             building: Mutex::new(Building {
                 builder,
                 parent,
-                epoch,
                 choices: 0,
                 finalized,
             }),
@@ -230,7 +230,7 @@ impl<S: Stream> BuilderProcess<S> {
         if !self.options.bodies {
             update.body = Bytes::new();
         }
-        let update = self.signer.sign_update(building.epoch, update);
+        let update = self.signer.sign_update(self.epoch, update);
         building.parent = built.block.header.clone();
         self.figures.built(&built);
         let mut kept = self.kept.lock();
@@ -253,14 +253,14 @@ impl<S: Stream> BuilderProcess<S> {
         let (number, finalized) = (building.choices, building.finalized);
         let choice = self
             .signer
-            .choose(building.epoch, number, built.id, finalized, finalized);
+            .choose(self.epoch, number, built.id, finalized, finalized);
         let records = [Record::from(update), Record::from(choice)];
         self.with_unpublished(|unpublished| unpublished.extend(records));
         Ok((built, left_out))
     }
 
-    /// Publishes what the stream does not have. If it has lost what it had acknowledged, all that is kept is published again: shards
-    /// ignore what they know.
+    /// Publishes what the stream does not have. If it has lost what it had acknowledged, the epoch is opened again, and all that is kept is
+    /// published again: shards ignore what they know.
     ///
     /// # Errors
     ///
@@ -304,7 +304,9 @@ impl<S: Stream> BuilderProcess<S> {
                         let choices: Vec<_> = choices.collect();
                         let kept = self.kept.lock();
                         let updates = kept.iter().map(|it| Record::from(it.update.clone()));
-                        *unpublished = updates.chain(choices).collect();
+                        // Without its record nothing of the epoch counts.
+                        let epoch = Record::from(self.signer.open_epoch(self.epoch));
+                        *unpublished = [epoch].into_iter().chain(updates).chain(choices).collect();
                     });
                     publisher.read_again()?;
                 }
