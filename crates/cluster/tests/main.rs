@@ -2,6 +2,7 @@
 
 mod common;
 
+mod builder_process;
 mod builders;
 mod databases;
 mod hostile_process;

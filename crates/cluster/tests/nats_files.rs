@@ -120,14 +120,14 @@ impl Peer for Other {
 }
 
 /// A chain's genesis, from which builders and shards begin.
-struct Genesis {
+pub(crate) struct Genesis {
     workload: Workload,
-    header: Header,
-    spec: ChainSpec,
+    pub(crate) header: Header,
+    pub(crate) spec: ChainSpec,
 }
 
 impl Genesis {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let workload = workload_of(1, 1);
         let engine = engine(&workload);
         Self {
@@ -137,12 +137,21 @@ impl Genesis {
         }
     }
 
-    fn shard(&self) -> Arc<Shard> {
+    pub(crate) fn shard(&self) -> Arc<Shard> {
         shards_of(&self.workload, &self.header, 1).remove(0)
     }
 
     /// A replica of the only shard, on a disk of its own.
-    fn replica(&self, peers: Vec<Box<dyn Peer>>) -> Arc<ShardProcess> {
+    pub(crate) fn replica(&self, peers: Vec<Box<dyn Peer>>) -> Arc<ShardProcess> {
+        self.replica_with(peers, Duration::from_secs(2))
+    }
+
+    /// A replica that waits for so long for a block that nobody has.
+    pub(crate) fn replica_with(
+        &self,
+        peers: Vec<Box<dyn Peer>>,
+        patience: Duration,
+    ) -> Arc<ShardProcess> {
         let options = ProcessOptions {
             range: ShardRange::new(0, 1).unwrap(),
             limits: ShardLimits {
@@ -151,7 +160,7 @@ impl Genesis {
             },
             journal: JournalOptions::default(),
             snapshot_blocks: 100_000,
-            patience: Duration::from_secs(2),
+            patience,
         };
         let disk = Arc::new(FaultyDisk::new(1));
         let process = ShardProcess::open(disk, databases::keys(), peers, options).unwrap();

@@ -141,15 +141,14 @@ impl NatsReader {
             };
             let sequence = message.info().map_err(stream_error)?.stream_sequence;
             if sequence < self.next {
-                match self.last {
-                    Some((last, hash)) if last == sequence => {
-                        if keccak256(&message.payload) != hash {
-                            let what =
-                                format!("message {sequence} is another one than was read before");
-                            return Err(StreamError { what });
-                        }
-                    }
-                    _ => {}
+                if let Some((last, hash)) = self.last
+                    && last == sequence
+                    && keccak256(&message.payload) != hash
+                {
+                    // Said once: a caller that does not go back reads on.
+                    self.last = None;
+                    let what = format!("message {sequence} is another one than was read before");
+                    return Err(StreamError { what });
                 }
                 continue;
             }
