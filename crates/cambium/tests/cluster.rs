@@ -495,11 +495,11 @@ fn blocks_are_built_of_what_clients_submit() {
     let status = cluster.wait(&names, BLOCKS);
     assert_eq!(status["replicas"][0]["trouble"], "", "{status:#}");
     assert!(validator.wait().unwrap().success());
-    let json = |name: &str| -> Value {
-        let text = fs::read(cluster.fixture.path(name)).unwrap();
+    let json = |name: &Path| -> Value {
+        let text = fs::read(name).unwrap();
         serde_json::from_slice(&text).unwrap()
     };
-    let agreed = json("validator.json");
+    let agreed = json(&cluster.fixture.path("validator.json"));
     assert_eq!(
         (&agreed["agreed"], &agreed["transactions"]),
         (&1.into(), &20.into())
@@ -526,7 +526,7 @@ fn blocks_are_built_of_what_clients_submit() {
     cluster.run(&client);
     let at = cluster.processes.0.iter_mut().find(|it| it.0 == "builder");
     assert!(at.unwrap().1.wait().unwrap().success());
-    let built = json("builder.json");
+    let built = json(&cluster.fixture.path("builder.json"));
     assert_eq!(
         (&built["blocks"], &built["transactions"]),
         (&2.into(), &20.into())

@@ -7,7 +7,6 @@ use cambium_cluster::{
     StreamPosition, TlsFiles, Wanted, replicas,
 };
 use std::{
-    collections::BTreeMap,
     io,
     sync::{
         Arc,
@@ -68,8 +67,8 @@ pub(super) struct Ways {
     tls: Option<TlsFiles>,
     runtime: Handle,
     shards: Shards,
-    /// The replicas of each shard, by address.
-    replicas: Vec<BTreeMap<String, Way>>,
+    /// The replicas of each shard, with their addresses, in the order of their names.
+    replicas: Vec<Vec<(String, Way)>>,
 }
 
 /// The way to a replica.
@@ -99,7 +98,7 @@ impl Ways {
             tls: tls.cloned(),
             runtime: runtime.clone(),
             shards: Shards::new(nobody.collect()).map_err(Failure::cluster)?,
-            replicas: vec![BTreeMap::new(); count],
+            replicas: vec![Vec::new(); count],
         };
         ways.refresh()?;
         Ok(ways)
@@ -112,8 +111,8 @@ impl Ways {
 
     /// Clients of all replicas.
     pub(super) fn clients(&self) -> Vec<ShardClient> {
-        let all = self.replicas.iter().flat_map(BTreeMap::values);
-        all.map(|way| way.client.clone()).collect()
+        let all = self.replicas.iter().flatten();
+        all.map(|(_, way)| way.client.clone()).collect()
     }
 
     /// Takes up replicas that have joined, and drops those that have left. A shard that nobody seems to serve keeps those that it had: when the
@@ -126,15 +125,16 @@ impl Ways {
         for (index, addresses) in replicas(&all, count).into_iter().enumerate() {
             let range = ShardRange::new(index, count).map_err(Failure::cluster)?;
             let before = &self.replicas[index];
-            let same = addresses.len() == before.len()
-                && addresses.iter().all(|it| before.contains_key(it));
+            let same = addresses
+                .iter()
+                .eq(before.iter().map(|(address, _)| address));
             if same || addresses.is_empty() {
                 continue;
             }
-            let mut now = BTreeMap::new();
+            let mut now = Vec::<(String, Way)>::new();
             for address in addresses {
-                let way = match before.get(&address) {
-                    Some(way) => way.clone(),
+                let way = match before.iter().find(|(known, _)| *known == address) {
+                    Some((_, way)) => way.clone(),
                     None => {
                         changes.push(format!("shard {index}: {address} has joined"));
                         let client = client(&address, self.tls.as_ref(), &self.runtime)?;
@@ -145,12 +145,15 @@ impl Ways {
                         }
                     }
                 };
-                now.insert(address, way);
+                now.push((address, way));
             }
-            let left = before.keys().filter(|it| !now.contains_key(*it));
-            changes.extend(left.map(|it| format!("shard {index}: {it} has left")));
-            let services = now.values();
-            let services = services.map(|way| Arc::<RemoteShard>::clone(&way.service) as _);
+            let left = before.iter().filter(|(address, _)| {
+                let mut there = now.iter();
+                there.all(|(it, _)| it != address)
+            });
+            changes.extend(left.map(|(it, _)| format!("shard {index}: {it} has left")));
+            let services = now.iter();
+            let services = services.map(|(_, way)| Arc::<RemoteShard>::clone(&way.service) as _);
             self.shards
                 .replace(index, services.collect())
                 .map_err(Failure::cluster)?;
@@ -185,7 +188,7 @@ impl Ways {
     pub(super) fn progress(&self) -> Vec<Option<ShardProgress>> {
         let mut asked = JoinSet::new();
         for (index, replicas) in self.replicas.iter().enumerate() {
-            for way in replicas.values() {
+            for (_, way) in replicas {
                 let client = way.client.clone();
                 asked.spawn_on(async move { (index, client.status().await) }, &self.runtime);
             }
