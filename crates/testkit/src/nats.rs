@@ -138,15 +138,6 @@ impl NatsServers {
         self.folder.path().join(format!("n{at}/jetstream"))
     }
 
-    /// What a server has logged.
-    pub fn log(&self, at: usize) -> String {
-        let log = fs::read(self.folder.path().join(format!("n{at}.log")));
-        log.map_or_else(
-            |_| String::new(),
-            |log| String::from_utf8_lossy(&log).into_owned(),
-        )
-    }
-
     /// How many there are.
     pub fn count(&self) -> usize {
         self.ports.len()
