@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +24,18 @@ impl Processes {
         let at = self.0.iter().position(|(own, _)| own == name).unwrap();
         let (_, mut child) = self.0.swap_remove(at);
         child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Processes {
+    /// Asks a process to end, which leaves the cluster then.
+    fn end(&mut self, name: &str) {
+        let at = self.0.iter().position(|(own, _)| own == name).unwrap();
+        let (_, mut child) = self.0.swap_remove(at);
+        let id = child.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(asked.unwrap().success());
         child.wait().unwrap();
     }
 }
@@ -442,7 +454,7 @@ fn blocks_are_built_of_what_clients_submit() {
             ])
             .stdin(Stdio::null())
             .stdout(file)
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(cluster.fixture.path(&format!("{out}.log"))).unwrap())
             .spawn()
             .unwrap()
     };
@@ -455,7 +467,7 @@ fn blocks_are_built_of_what_clients_submit() {
             "--interval",
             "1500",
             "--blocks",
-            "1",
+            "2",
             "--final-below",
             "2",
         ],
@@ -483,26 +495,46 @@ fn blocks_are_built_of_what_clients_submit() {
     let status = cluster.wait(&names, BLOCKS);
     assert_eq!(status["replicas"][0]["trouble"], "", "{status:#}");
     assert!(validator.wait().unwrap().success());
-    let json = |name: &str| -> Value {
-        let text = fs::read(cluster.fixture.path(name)).unwrap();
+    let json = |name: &Path| -> Value {
+        let text = fs::read(name).unwrap();
         serde_json::from_slice(&text).unwrap()
     };
-    let agreed = json("validator.json");
+    let agreed = json(&cluster.fixture.path("validator.json"));
     assert_eq!(
         (&agreed["agreed"], &agreed["transactions"]),
         (&1.into(), &20.into())
     );
+    // Both shards move: the builder, which runs, takes up those that have joined.
+    let moved = ["a1", "b1"];
+    cluster.start("0/2", "a1");
+    cluster.start("1/2", "b1");
+    let log = cluster.fixture.path("builder.json.log");
+    let joined = || {
+        fs::read_to_string(&log)
+            .unwrap()
+            .matches("has joined")
+            .count()
+    };
+    let started = Instant::now();
+    while joined() < 2 {
+        assert!(started.elapsed() < Duration::from_secs(30));
+        thread::sleep(Duration::from_millis(50));
+    }
+    names.iter().for_each(|name| cluster.processes.end(name));
+    cluster.wait(&moved, BLOCKS);
+    // The first transaction makes a block, through these shards, in which it can't be; then the builder ends.
+    cluster.run(&client);
     let at = cluster.processes.0.iter_mut().find(|it| it.0 == "builder");
     assert!(at.unwrap().1.wait().unwrap().success());
-    let built = json("builder.json");
+    let built = json(&cluster.fixture.path("builder.json"));
     assert_eq!(
         (&built["blocks"], &built["transactions"]),
-        (&1.into(), &20.into())
+        (&2.into(), &20.into())
     );
 
     // A database that is behind opens an epoch of its own: what the shards have is not taken back.
     cluster.feed();
-    let status = cluster.wait(&names, BLOCKS);
+    let status = cluster.wait(&moved, BLOCKS + 1);
     assert_eq!(status["epoch"]["number"], 4);
 }
 

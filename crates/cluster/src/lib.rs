@@ -60,7 +60,8 @@ pub use metrics::{
 };
 pub use process::{
     BuilderOptions, BuilderProcess, BuilderProcessError, DatabaseFigures, FollowError, Followed,
-    FollowingDatabase, Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess, Taken,
+    FollowingDatabase, Paused, Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess,
+    ShardProgress, Taken,
 };
 pub use range::{RangeError, ShardRange};
 pub use reader::{Reader, ReaderError, ReaderView, ShardStorage};

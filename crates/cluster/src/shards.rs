@@ -8,6 +8,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_crew::{Crew, threads};
 use cambium_trie::ProofTargets;
+use parking_lot::RwLock;
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -99,9 +100,12 @@ pub struct Shards {
     patience: Duration,
 }
 
+type Services = Arc<[Arc<dyn Service>]>;
+
 /// The replicas of a shard.
 struct Replicas {
-    services: Vec<Arc<dyn Service>>,
+    /// Those that there are now: a request that has begun goes on with those that it began with.
+    services: RwLock<Services>,
     /// The one that had the last right answer.
     right: AtomicUsize,
     slow: Slow,
@@ -148,7 +152,7 @@ impl Shards {
     pub fn new(replicas: Vec<Vec<Arc<dyn Service>>>) -> Result<Self, RangeError> {
         let range = ShardRange::new(0, replicas.len())?;
         let shards = replicas.into_iter().map(|services| Replicas {
-            services,
+            services: RwLock::new(services.into()),
             right: AtomicUsize::new(0),
             slow: Slow(AtomicU64::new(Slow::FIRST)),
             hedged: AtomicU64::new(0),
@@ -160,6 +164,23 @@ impl Shards {
             shards,
             patience,
         })
+    }
+
+    /// Replaces the replicas of a shard, for all clones of this. Requests that have begun go on with those that were there.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such shard.
+    pub fn replace(&self, shard: usize, services: Vec<Arc<dyn Service>>) -> Result<(), RangeError> {
+        let range = ShardRange::new(shard, self.shards.len())?;
+        let replicas = &self.shards[range.index()];
+        let mut before = replicas.services.write();
+        // Who was right stays the first one to ask.
+        let right = before.get(replicas.right.load(Ordering::Relaxed));
+        let right = right.and_then(|right| services.iter().position(|it| Arc::ptr_eq(it, right)));
+        replicas.right.store(right.unwrap_or(0), Ordering::Relaxed);
+        *before = services.into();
+        Ok(())
     }
 
     /// The same shards, of which each is asked again for this long if it does not know the block yet: for who reads the
@@ -197,6 +218,7 @@ impl Shards {
             shards: self,
             index,
             shard,
+            services: Arc::clone(&shard.services.read()),
             request,
             first: shard.right.load(Ordering::Relaxed),
             next: 0,
@@ -258,6 +280,7 @@ struct Asked<'r> {
     /// Number of the shard.
     index: usize,
     shard: &'r Replicas,
+    services: Services,
     request: &'r ReadRequest,
     /// The replica that was asked first.
     first: usize,
@@ -276,7 +299,7 @@ impl Asked<'_> {
         let Some((replica, answered)) = self.next_replica() else {
             return false;
         };
-        match self.shard.services[replica].begin(self.request, answered) {
+        match self.services[replica].begin(self.request, answered) {
             None => {
                 self.next += 1;
                 self.waiting += 1;
@@ -289,8 +312,13 @@ impl Asked<'_> {
         }
     }
 
+    /// Whether it asks the replicas that there are now.
+    fn has_all(&self) -> bool {
+        Arc::ptr_eq(&self.services, &self.shard.services.read())
+    }
+
     fn next_replica(&self) -> Option<(usize, Answered)> {
-        let count = self.shard.services.len();
+        let count = self.services.len();
         if self.next == count {
             return None;
         }
@@ -313,6 +341,13 @@ impl Asked<'_> {
                 None if waits && self.started.elapsed() < self.shards.patience => {
                     thread::sleep(PAUSE);
                     (self.next, waits) = (0, false);
+                    self.services = Arc::clone(&self.shard.services.read());
+                    continue;
+                }
+                // Others are there by now.
+                None if !self.has_all() => {
+                    (self.next, waits) = (0, false);
+                    self.services = Arc::clone(&self.shard.services.read());
                     continue;
                 }
                 None => {
@@ -341,7 +376,8 @@ impl Asked<'_> {
             };
             match used {
                 Ok(()) => {
-                    if is_whole {
+                    // Of those that were replaced meanwhile none is remembered.
+                    if is_whole && self.has_all() {
                         self.shard.right.store(replica, Ordering::Relaxed);
                     }
                     return Ok(());
@@ -358,7 +394,7 @@ impl Asked<'_> {
                 return self.read_next();
             }
             let slow = self.shard.slow.get();
-            let answer = match self.next < self.shard.services.len() {
+            let answer = match self.next < self.services.len() {
                 true => self.answers.recv_timeout(slow),
                 false => self.answers.recv().map_err(RecvTimeoutError::from),
             };
@@ -386,7 +422,7 @@ impl Asked<'_> {
         let (replica, mut answered) = self.next_replica()?;
         answered.to = None;
         self.next += 1;
-        let read = || self.shard.services[replica].read(self.request);
+        let read = || self.services[replica].read(self.request);
         // A replica that panics is as one that does not answer.
         let answer = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
             Err(ReadError::Unavailable {

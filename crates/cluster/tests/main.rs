@@ -2,6 +2,7 @@
 
 mod common;
 
+mod builder_process;
 mod builders;
 mod databases;
 mod hostile_process;
@@ -10,6 +11,7 @@ mod lies;
 mod messages;
 mod metrics;
 mod metrics_server;
+mod nats_files;
 mod processes;
 mod promises;
 mod readers;

@@ -9,7 +9,7 @@ use alloy_primitives::{B256, Bytes, map::HashMap};
 use cambium_cluster::{
     JournalOptions, MemoryStream, Peer, ProcessError, ProcessOptions, PublishError, Publisher,
     Record, Shard, ShardHost, ShardLimits, ShardProcess, ShardRange, SnapshotError, Stream,
-    StreamPosition, StreamReader, Taken, Wanted,
+    StreamItem, StreamPosition, StreamReader, Taken, Wanted,
 };
 use cambium_disk::{Disk, FaultyDisk};
 use cambium_primitives::BlockId;
@@ -509,4 +509,82 @@ fn a_damaged_snapshot_costs_nothing_while_there_is_another_one() {
             }
         }
     }
+}
+
+/// A journal whose room is nearly taken gets snapshots as soon as a block is final. If none becomes final, the process ends, and goes on
+/// where it was once the journal may be larger.
+#[test]
+fn a_journal_that_is_nearly_full_makes_snapshots_and_a_full_one_says_so() {
+    let mut random = Random::new(4);
+    let account_keys = Keys::new(&mut random, 10, 4);
+    let first = State::genesis();
+    let range = ShardRange::new(0, 1).unwrap();
+    let mut own = options(range);
+    own.snapshot_blocks = 1_000_000;
+    own.journal.bytes_max = 200 << 10;
+    let disk = FaultyDisk::new(1);
+    let open = |own: &ProcessOptions| {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        ShardProcess::open(disk, keys(), Vec::new(), own.clone()).unwrap()
+    };
+    let process = open(&own);
+    process.adopt(first.shard(range, own.limits), &[]).unwrap();
+    let (signer, mut position, mut last) = (signer(1), 0, first);
+    let mut next = |process: &ShardProcess, record: Record| {
+        let item = StreamItem::new(StreamPosition(position + 1), record.encode().into());
+        let taken = process.take(&item)?;
+        assert_eq!(taken, Taken::Judged);
+        position += 1;
+        process.sync()
+    };
+    next(&process, signer.open_epoch(1).into()).unwrap();
+    let mut block = |last: &State, salt| {
+        let changes = account_keys.changes(&mut random, &last.model);
+        last.child(&changes, salt)
+    };
+    let mut snapshots = 0;
+    for salt in 1..400 {
+        let state = block(&last, salt);
+        let update = signer.sign_update(1, state.update(1));
+        next(&process, update.into()).unwrap();
+        let choice = signer.choose(1, salt, state.id, last.id, last.id);
+        next(&process, choice.into()).unwrap();
+        if process.is_snapshot_due() {
+            process.write_snapshot().unwrap();
+            snapshots += 1;
+        }
+        last = state;
+    }
+    assert!((2..200).contains(&snapshots), "{snapshots}");
+
+    // Nothing becomes final any more.
+    let (error, state) = loop {
+        let state = block(&last, 1);
+        let update = signer.sign_update(1, state.update(1));
+        if let Err(error) = next(&process, update.into()) {
+            break (error, state);
+        }
+        // Of what became final before.
+        if process.is_snapshot_due() {
+            process.write_snapshot().unwrap();
+        }
+        last = state;
+    };
+    let text = error.to_string();
+    assert!(matches!(error, ProcessError::Journal(_)), "{text}");
+    assert!(
+        text.contains("of at most 204800") && text.contains("--journal-size"),
+        "{text}"
+    );
+    drop(process);
+    let process = open(&own);
+    let before = process.status();
+    assert_eq!(before.trouble, "");
+    let update = signer.sign_update(1, state.update(1));
+    drop(process);
+    own.journal.bytes_max *= 2;
+    let process = open(&own);
+    assert_eq!(process.status().position, before.position);
+    next(&process, update.into()).unwrap();
+    check(&process, &state, &account_keys);
 }

@@ -2,9 +2,19 @@
 
 use crate::common::{Keys, State, check, pick};
 use alloy_primitives::{B256, Bytes, U256};
-use cambium_cluster::{ApplyError, ReadError, ShardLimits, ShardRange, TopError};
+use cambium_cluster::{
+    ApplyError, NodeBag, ReadError, ReadRequest, Reader, Service, Shard, ShardLimits, ShardRange,
+    Shards, TopError,
+};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_seeds::{Random, seeds};
+use std::{
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
 
 /// A tree of blocks: all shards have the states of all blocks that descend from the oldest one, and no others.
 #[test]
@@ -286,4 +296,96 @@ fn a_full_shard_refuses_updates_until_a_block_is_final() {
     let shard = state.shard(ShardRange::new(0, 1).unwrap(), limits);
     let error = shard.apply(child.id, &child.update(1)).unwrap_err();
     assert!(matches!(error, ApplyError::Full { .. }), "{error}");
+}
+
+/// A replica that can leave.
+struct Leaving {
+    shard: Arc<Shard>,
+    asked: AtomicUsize,
+    /// Waited for before it says that it is gone.
+    gone: Option<Barrier>,
+}
+
+impl Leaving {
+    fn new(shard: &Arc<Shard>, gone: Option<Barrier>) -> Arc<Self> {
+        Arc::new(Self {
+            shard: Arc::clone(shard),
+            asked: AtomicUsize::new(0),
+            gone,
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Service for Leaving {
+    fn read(&self, request: &ReadRequest) -> Result<NodeBag, ReadError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let Some(gone) = &self.gone else {
+            return self.shard.read(request);
+        };
+        // The test has seen the request, and then the replicas are others.
+        gone.wait();
+        gone.wait();
+        Err(ReadError::Unavailable {
+            index: 0,
+            what: "it has left".to_owned(),
+        })
+    }
+}
+
+#[test]
+fn replicas_that_join_and_leave_are_taken_up_by_readers_that_run() {
+    let mut random = Random::new(3);
+    let keys = Keys::new(&mut random, 30, 4);
+    let mut state = State::genesis();
+    for salt in 0..10 {
+        let changes = keys.changes(&mut random, &state.model);
+        state = state.child(&changes, salt);
+    }
+    let shard = &state.shards(1)[0];
+    let replicas = |all: &[&Arc<Leaving>]| -> Vec<Arc<dyn Service>> {
+        all.iter().map(|it| Arc::clone(it) as _).collect()
+    };
+    let [a, b, c] = [(); 3].map(|()| Leaving::new(shard, None));
+    let shards = Shards::new(vec![replicas(&[&a])]).unwrap();
+    // Made before anything changes. Each reader has read nothing yet, so that it asks.
+    let clone = shards.clone();
+    let path = &keys.accounts[0];
+    let account = || Reader::new(clone.clone(), &state.header, 0, 0).account(path);
+    let read = || {
+        let expected = state.model.get(path).map(|it| it.0);
+        assert_eq!(account().unwrap(), expected);
+    };
+    read();
+    assert_eq!((a.asked(), b.asked()), (1, 0));
+    // One joins: who was right last is asked first, wherever it is in the list.
+    shards.replace(0, replicas(&[&b, &a])).unwrap();
+    read();
+    assert_eq!((a.asked(), b.asked()), (2, 0));
+    // It leaves.
+    shards.replace(0, replicas(&[&b, &c])).unwrap();
+    read();
+    assert_eq!((a.asked(), b.asked(), c.asked()), (2, 1, 0));
+    // A request that is under way when all replicas leave goes on with those that have joined.
+    let last = Leaving::new(shard, Some(Barrier::new(2)));
+    shards.replace(0, replicas(&[&last])).unwrap();
+    thread::scope(|scope| {
+        let reading = scope.spawn(read);
+        let gone = last.gone.as_ref().unwrap();
+        gone.wait();
+        shards.replace(0, replicas(&[&c])).unwrap();
+        gone.wait();
+        reading.join().unwrap();
+    });
+    assert_eq!((last.asked(), c.asked()), (1, 1));
+    // None is left: then it says so, and goes on with one that joins.
+    shards.replace(0, Vec::new()).unwrap();
+    let error = account().unwrap_err();
+    assert!(error.to_string().contains("no replica"), "{error}");
+    shards.replace(0, replicas(&[&a])).unwrap();
+    read();
+    assert!(shards.replace(1, Vec::new()).is_err());
 }

@@ -133,6 +133,11 @@ impl NatsServers {
         }
     }
 
+    /// The folder in which a server keeps its files.
+    pub fn store(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("n{at}/jetstream"))
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.ports.len()

@@ -32,6 +32,10 @@ pub(super) struct BuilderFigures {
     pub(super) finalized: Count,
     pub(super) unpublished: Count,
     pub(super) kept: Count,
+    /// Blocks by which the head is ahead of the shard that is farthest behind.
+    pub(super) ahead: Count,
+    paused: Count,
+    pauses: Count,
     blocks: Count,
     transactions: Count,
     gas: Count,
@@ -61,6 +65,9 @@ impl BuilderFigures {
             finalized: Count::new(head.number),
             unpublished: Count::default(),
             kept: Count::default(),
+            ahead: Count::default(),
+            paused: Count::default(),
+            pauses: Count::default(),
             blocks: Count::default(),
             transactions: Count::default(),
             gas: Count::default(),
@@ -75,6 +82,18 @@ impl BuilderFigures {
             witness: Histogram::default(),
             finish: Histogram::default(),
         }
+    }
+
+    pub(super) fn head(&self) -> u64 {
+        self.head.get()
+    }
+
+    /// Shows whether the builder pauses, and counts that it begins to.
+    pub(super) fn pause(&self, pauses: bool) {
+        if pauses && self.paused.get() == 0 {
+            self.pauses.add(1);
+        }
+        self.paused.set(pauses.into());
     }
 
     pub(super) fn built(&self, built: &Built) {
@@ -153,6 +172,16 @@ impl BuilderFigures {
                 "Blocks that are kept with their witnesses.",
                 self.kept.get(),
             ),
+            (
+                "builder_ahead_blocks",
+                "Blocks by which the head is ahead of the shard that is farthest behind, by its best replica.",
+                self.ahead.get(),
+            ),
+            (
+                "builder_paused",
+                "1 while no block is built because a shard is too far behind.",
+                self.paused.get(),
+            ),
         ]);
         metrics.counters([
             ("builder_blocks", "Blocks built.", self.blocks.get()),
@@ -160,6 +189,11 @@ impl BuilderFigures {
                 "builder_transactions",
                 "Transactions in these blocks.",
                 self.transactions.get(),
+            ),
+            (
+                "builder_pauses",
+                "Times that the builder has begun to wait for a shard.",
+                self.pauses.get(),
             ),
             ("builder_gas", "Gas used by these blocks.", self.gas.get()),
             (

@@ -13,7 +13,10 @@ use super::builder_figures::{self, BuilderFigures, Room};
 use crate::{
     builder::{BuildError, Builder, Built},
     metrics::{LabelledMetrics, MetricsHost},
-    replication::{PublishError, Publisher, Record, SignedUpdate, Signer, Stream, StreamError},
+    reader::ReaderError,
+    replication::{
+        PublishError, Publisher, Record, SignedUpdate, Signer, Stream, StreamError, StreamPosition,
+    },
     rpc::BuilderHost,
     submission::Submission,
 };
@@ -23,7 +26,11 @@ use alloy_rlp::Encodable;
 use cambium_chain::{BlockWitness, ChainSpec, DraftAttributes, WitnessForm};
 use cambium_primitives::BlockId;
 use parking_lot::Mutex;
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Limits of a builder, and what its blocks have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +47,9 @@ pub struct BuilderOptions {
     pub kept: usize,
     /// How far below the head blocks are final.
     pub final_below: u64,
+    /// Most blocks by which the head may be ahead of a shard, as [`BuilderProcess::note_shards`] was told. Below `kept`: what no replica has
+    /// yet is published again from there if the stream loses it.
+    pub ahead_max: u64,
     /// Whether updates have the blocks' bodies. Shards don't need them; databases that follow the stream do.
     pub bodies: bool,
 }
@@ -53,9 +63,26 @@ impl Default for BuilderOptions {
             waiting_bytes: 1 << 30,
             kept: 256,
             final_below: 64,
+            ahead_max: 128,
             bodies: true,
         }
     }
+}
+
+/// A builder makes no more blocks until a shard has come nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "paused: no replica of shard {shard} is beyond block {newest}, and the head is {head}: at most {ahead_max} blocks are built ahead of a shard"
+)]
+pub struct Paused {
+    /// The shard that is farthest behind.
+    pub shard: usize,
+    /// Number of the newest block that a replica of it has.
+    pub newest: u64,
+    /// Number of the builder's head.
+    pub head: u64,
+    /// The builder's limit.
+    pub ahead_max: u64,
 }
 
 /// Why a block is not built, or not published.
@@ -64,12 +91,30 @@ pub enum BuilderProcessError {
     /// It can't be built.
     #[error(transparent)]
     Build(#[from] Box<BuildError>),
+    /// A shard is too far behind.
+    #[error(transparent)]
+    Paused(#[from] Paused),
     /// It can't be published: the next attempt publishes it first.
     #[error(transparent)]
     Publish(#[from] Box<PublishError>),
     /// The stream can't be read.
     #[error(transparent)]
     Stream(#[from] StreamError),
+}
+
+impl BuilderProcessError {
+    /// Whether another attempt may succeed without anybody doing something to this builder: shards, or the stream, can't be reached, or have
+    /// no room.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Paused(_) | Self::Stream(_) => true,
+            Self::Build(error) => matches!(**error, BuildError::Reader(ReaderError::Read(_))),
+            Self::Publish(error) => matches!(
+                **error,
+                PublishError::Full(_) | PublishError::Unknown { .. } | PublishError::Stream(_)
+            ),
+        }
+    }
 }
 
 impl From<PublishError> for BuilderProcessError {
@@ -98,13 +143,33 @@ pub struct BuilderProcess<S> {
     options: BuilderOptions,
     spec: ChainSpec,
     signer: Signer,
+    epoch: u64,
     waiting: Mutex<Waiting>,
     building: Mutex<Building>,
     publisher: Mutex<Publisher<S>>,
     /// Records that the stream does not have, or has lost, in order.
     unpublished: Mutex<VecDeque<Record>>,
     kept: Mutex<VecDeque<Kept>>,
+    /// Where each shard is, as far as that is known.
+    shards: Mutex<Shards>,
     figures: BuilderFigures,
+}
+
+/// Where a shard is, by the replica of it that has come farthest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardProgress {
+    /// Number of its newest block.
+    pub newest: u64,
+    /// Its position in the stream.
+    pub position: StreamPosition,
+}
+
+/// Where all shards are.
+#[derive(Debug, Default)]
+struct Shards {
+    known: Vec<Option<ShardProgress>>,
+    /// The newest block of a shard that has read all and lacks others, since when, and whether these were published again.
+    lacking: Option<(u64, Instant, bool)>,
 }
 
 /// What one thread has that builds.
@@ -113,11 +178,14 @@ struct Building {
     builder: Builder,
     /// The head.
     parent: Header,
-    epoch: u64,
     choices: u64,
     finalized: BlockId,
 }
 
+/// How long a shard has to lack blocks that it has read before they are published again.
+const LACKING: Duration = Duration::from_secs(2);
+/// How long until they are published once more.
+const AGAIN: Duration = Duration::from_secs(120);
 /// Most records that are on their way at once: of eight blocks.
 const IN_FLIGHT: usize = 16;
 
@@ -139,17 +207,18 @@ impl<S: Stream> BuilderProcess<S> {
             options,
             spec,
             signer,
+            epoch,
             waiting: Mutex::default(),
             building: Mutex::new(Building {
                 builder,
                 parent,
-                epoch,
                 choices: 0,
                 finalized,
             }),
             publisher: Mutex::new(publisher),
             unpublished: Mutex::default(),
             kept: Mutex::default(),
+            shards: Mutex::default(),
         }
     }
 
@@ -157,6 +226,41 @@ impl<S: Stream> BuilderProcess<S> {
     pub fn status(&self) -> (BlockId, usize) {
         let waiting = self.waiting.lock().submissions.len();
         (self.building.lock().builder.reader().block(), waiting)
+    }
+
+    /// Notes where each shard is. `None` where no replica has answered; what was known of that shard counts on. Before the first call
+    /// the builder does not pause.
+    ///
+    /// Blocks that a shard lacks although it has read the stream to its end were lost before any replica had read them: the next call of
+    /// [`Self::publish`] publishes them again.
+    pub fn note_shards(&self, progress: &[Option<ShardProgress>]) {
+        let mut shards = self.shards.lock();
+        let count = progress.len().max(shards.known.len());
+        shards.known.resize(count, None);
+        for (known, progress) in shards.known.iter_mut().zip(progress) {
+            *known = progress.or(*known);
+        }
+        drop(shards);
+        self.paused();
+    }
+
+    /// Why no block is built now: `None` if all shards are near enough.
+    pub fn paused(&self) -> Option<Paused> {
+        let head = self.figures.head();
+        let known = self.shards.lock().known.clone();
+        let known = known.iter().enumerate();
+        let known = known.filter_map(|(shard, progress)| Some(((*progress)?.newest, shard)));
+        let (newest, shard) = known.min()?;
+        self.figures.ahead.set(head.saturating_sub(newest));
+        let ahead_max = self.options.ahead_max;
+        let paused = (head.saturating_sub(newest) >= ahead_max).then_some(Paused {
+            shard,
+            newest,
+            head,
+            ahead_max,
+        });
+        self.figures.pause(paused.is_some());
+        paused
     }
 
     /// Builds a block of what waits, as far as its gas goes, and publishes it. Submissions that are left out are returned with the
@@ -183,8 +287,11 @@ impl<S: Stream> BuilderProcess<S> {
     ///
     /// # Errors
     ///
-    /// If the block can't be built.
+    /// If the block can't be built, or if a shard is too far behind.
     pub fn make(&self, timestamp: u64) -> Result<(Built, Vec<String>), BuilderProcessError> {
+        if let Some(paused) = self.paused() {
+            return Err(paused.into());
+        }
         let mut building = self.building.lock();
         let made = self.make_next(&mut building, timestamp);
         if made.is_err() {
@@ -230,7 +337,7 @@ impl<S: Stream> BuilderProcess<S> {
         if !self.options.bodies {
             update.body = Bytes::new();
         }
-        let update = self.signer.sign_update(building.epoch, update);
+        let update = self.signer.sign_update(self.epoch, update);
         building.parent = built.block.header.clone();
         self.figures.built(&built);
         let mut kept = self.kept.lock();
@@ -253,14 +360,14 @@ impl<S: Stream> BuilderProcess<S> {
         let (number, finalized) = (building.choices, building.finalized);
         let choice = self
             .signer
-            .choose(building.epoch, number, built.id, finalized, finalized);
+            .choose(self.epoch, number, built.id, finalized, finalized);
         let records = [Record::from(update), Record::from(choice)];
         self.with_unpublished(|unpublished| unpublished.extend(records));
         Ok((built, left_out))
     }
 
-    /// Publishes what the stream does not have. If it has lost what it had acknowledged, all that is kept is published again: shards
-    /// ignore what they know.
+    /// Publishes what the stream does not have. If it has lost what it had acknowledged, the epoch is opened again, and all that is kept is
+    /// published again: shards ignore what they know.
     ///
     /// # Errors
     ///
@@ -290,6 +397,9 @@ impl<S: Stream> BuilderProcess<S> {
                 unpublished.iter().take(IN_FLIGHT).cloned().collect()
             };
             if records.is_empty() {
+                if self.publish_again(publisher.tail()) {
+                    continue;
+                }
                 return Ok(());
             }
             let (count, published) = publisher.publish_all(&records);
@@ -304,13 +414,47 @@ impl<S: Stream> BuilderProcess<S> {
                         let choices: Vec<_> = choices.collect();
                         let kept = self.kept.lock();
                         let updates = kept.iter().map(|it| Record::from(it.update.clone()));
-                        *unpublished = updates.chain(choices).collect();
+                        // Without its record nothing of the epoch counts.
+                        let epoch = Record::from(self.signer.open_epoch(self.epoch));
+                        *unpublished = [epoch].into_iter().chain(updates).chain(choices).collect();
                     });
                     publisher.read_again()?;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Has blocks published again that a shard lacks which has read all that was published. Returns false if there are none.
+    fn publish_again(&self, tail: StreamPosition) -> bool {
+        let head = self.figures.head();
+        let mut shards = self.shards.lock();
+        let read_all = shards.known.iter().flatten();
+        let lacking = read_all.filter(|it| it.position >= tail && it.newest < head);
+        let Some(newest) = lacking.map(|it| it.newest).min() else {
+            shards.lacking = None;
+            return false;
+        };
+        let (since, was_published) = match shards.lacking {
+            Some((known, since, was_published)) if known == newest => (since, was_published),
+            _ => (Instant::now(), false),
+        };
+        let due = if was_published { AGAIN } else { LACKING };
+        let is_due = since.elapsed() >= due;
+        let since = if is_due { Instant::now() } else { since };
+        shards.lacking = Some((newest, since, was_published || is_due));
+        drop(shards);
+        if is_due {
+            self.with_unpublished(|unpublished| {
+                let kept = self.kept.lock();
+                let updates = kept.iter().filter(|it| it.update.id().number > newest);
+                let updates = updates.map(|it| Record::from(it.update.clone()));
+                let epoch = Record::from(self.signer.open_epoch(self.epoch));
+                unpublished.push_back(epoch);
+                unpublished.extend(updates);
+            });
+        }
+        is_due
     }
 
     /// What waits, in order, as long as the gas limits of all fit into a block.
@@ -391,6 +535,9 @@ impl<S: Stream + 'static> MetricsHost for BuilderProcess<S> {
             return Err(format!(
                 "{count} submissions wait: there is no room for more"
             ));
+        }
+        if let Some(paused) = self.paused() {
+            return Err(paused.to_string());
         }
         match self.figures.unpublished.get() {
             0 => Ok(()),

@@ -375,7 +375,10 @@ impl<'c> FollowingDatabase<'c> {
         let mut reader = stream.reader(self.follower.state().position.next())?;
         let mut taken = 0_u64;
         while !stop.load(Ordering::Relaxed) {
-            self.shown.records.end.look(stream);
+            if self.shown.records.end.look(stream) {
+                // A reader waits for positions that others will have.
+                return Ok(true);
+            }
             let wait = match self.noted == *self.follower.state() {
                 true => WAIT,
                 false => Duration::ZERO,

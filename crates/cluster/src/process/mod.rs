@@ -34,7 +34,9 @@ mod database;
 mod builder_figures;
 mod builder_process;
 
-pub use builder_process::{BuilderOptions, BuilderProcess, BuilderProcessError};
+pub use builder_process::{
+    BuilderOptions, BuilderProcess, BuilderProcessError, Paused, ShardProgress,
+};
 pub use database::{DatabaseFigures, FollowError, Followed, FollowingDatabase};
 pub use peers::{Peer, RemotePeer};
 pub use shard_process::{ProcessError, ProcessOptions, ShardProcess, Taken};

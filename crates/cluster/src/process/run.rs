@@ -72,7 +72,10 @@ impl ShardProcess {
         let mut reader = stream.reader(position.next())?;
         let (mut unsynced, mut taken) = (0, 0_u64);
         while !stop.load(Ordering::Relaxed) {
-            self.figures.records.end.look(stream);
+            if self.figures.records.end.look(stream) {
+                // A reader waits for positions that others will have.
+                return self.sync();
+            }
             let wait = if unsynced > 0 { Duration::ZERO } else { WAIT };
             let Some(item) = reader.next(wait)? else {
                 if unsynced > 0 {

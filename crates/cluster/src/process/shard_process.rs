@@ -607,13 +607,15 @@ impl ShardProcess {
         newest.map(open).transpose()
     }
 
-    /// Whether so many blocks are final since the last snapshot that another one is due.
+    /// Whether so many blocks are final since the last snapshot that another one is due: any number if the journal is nearly full.
     pub fn is_snapshot_due(&self) -> bool {
         let shard = self.shard.read().clone();
         let last = self.following.lock().snapshot;
-        shard.is_some_and(|shard| {
-            shard.oldest().number >= last.saturating_add(self.options.snapshot_blocks)
-        })
+        let blocks = match self.journal.is_nearly_full() {
+            true => 1,
+            false => self.options.snapshot_blocks,
+        };
+        shard.is_some_and(|shard| shard.oldest().number >= last.saturating_add(blocks))
     }
 
     /// Writes a snapshot of the oldest block's state, and removes what the journal has of blocks before. Records may be taken

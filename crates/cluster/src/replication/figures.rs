@@ -31,20 +31,23 @@ impl StreamEnd {
         self.position.set(position.0);
     }
 
-    /// Asks the stream where it ends, at most once a second. For the thread that reads the stream: it waits for the answer.
-    pub fn look(&self, stream: &dyn Stream) {
+    /// Asks the stream where it ends, at most once a second. For the thread that reads the stream: it waits for the answer. Returns
+    /// whether the stream ends before what was judged, so that it has lost records.
+    pub fn look(&self, stream: &dyn Stream) -> bool {
         let mut look = *self.looked.lock();
         if look.last.is_some_and(|last| last.elapsed() < BETWEEN) {
-            return;
+            return false;
         }
         let bounds = stream.bounds();
         look.is_there = bounds.is_ok();
         look.was_there |= bounds.is_ok();
         look.last = Some(Instant::now());
-        if let Ok(bounds) = bounds {
-            self.last.set(bounds.last.0);
+        let last = bounds.ok().map(|bounds| bounds.last.0);
+        if let Some(last) = last {
+            self.last.set(last);
         }
         *self.looked.lock() = look;
+        last.is_some_and(|last| last < self.position.get())
     }
 
     /// Number of positions between what was judged and the end of the stream; `None` before the first look.

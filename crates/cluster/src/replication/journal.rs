@@ -175,7 +175,7 @@ pub enum JournalError {
     },
     /// There is no room for another record.
     #[error(
-        "the journal has {bytes} bytes, of at most {max}: take a snapshot of the shard, so that old segments are removed"
+        "the journal has {bytes} bytes, of at most {max}, and blocks in it are not final, so that nothing can be removed: allow it more (cambium shard --journal-size), and see why no blocks become final"
     )]
     Full {
         /// Bytes of its records.
@@ -483,6 +483,12 @@ impl Journal {
     pub fn size(&self) -> (usize, u64) {
         let index = self.index.lock();
         (index.entries(), index.bytes())
+    }
+
+    /// Whether three quarters of its room are taken.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let bytes = self.shown.bytes.get();
+        bytes / 3 >= self.options.bytes_max / 4
     }
 
     /// Passes its size to a collector.

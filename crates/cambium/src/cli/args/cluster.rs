@@ -211,6 +211,9 @@ pub(crate) struct ShardArgs {
     /// Number of blocks that become final between two snapshots
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub(crate) snapshot_blocks: u64,
+    /// Most bytes of the journal: from three quarters on, each block that becomes final is a snapshot; the process ends when it is full
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = parse_file_size)]
+    pub(crate) journal_size: u64,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
@@ -405,6 +408,9 @@ pub(crate) struct BuilderProcessArgs {
     /// How far below the head blocks are final
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) final_below: u64,
+    /// Build at most this many blocks ahead of the shard that is farthest behind, by its best replica
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=255))]
+    pub(crate) ahead: u64,
     /// End after this many blocks
     #[arg(long, value_name = "N")]
     pub(crate) blocks: Option<u64>,

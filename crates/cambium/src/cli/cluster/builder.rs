@@ -9,11 +9,12 @@ use super::{
         signals::Stop,
     },
     connect, get, init, key,
-    members::{self, Membership},
+    members::{self, MEMBERS, Membership, Ways},
     metrics::Serving,
 };
 use cambium_cluster::{
-    Builder, BuilderKeys, BuilderOptions, BuilderProcess, Incomplete, Reader, Role, ServerLimits,
+    Builder, BuilderKeys, BuilderOptions, BuilderProcess, BuilderProcessError, Incomplete, Reader,
+    Role, ServerLimits, Stream,
 };
 use serde_json::json;
 use std::{
@@ -28,6 +29,10 @@ use std::{
 /// How long a shard may take for a block that was published a moment ago.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
+/// Pause before what can't be built or published now is tried again.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Time between two looks at where the shards are.
+const PROGRESS: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Failure> {
     let tls = connect::tls(&args.tls);
@@ -39,7 +44,8 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
     let shown = Serving::new(args.metrics.metrics, "builder", &runtime, out)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
-    let (shards, clients) = members::shards(&nats, tls.as_ref(), runtime.handle())?;
+    let mut ways = Ways::new(&nats, tls.as_ref(), runtime.handle())?;
+    let (shards, clients) = (ways.shards(), ways.clients());
     let depth = members::depth_of(&registry)?;
     let keys = BuilderKeys {
         chain_id: spec.chain_id,
@@ -58,6 +64,7 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
         beneficiary: args.beneficiary,
         gas_limit: args.gas_limit,
         final_below: args.final_below,
+        ahead_max: args.ahead,
         bodies: !args.no_bodies,
         ..BuilderOptions::default()
     };
@@ -92,7 +99,9 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
     let every = Duration::from_millis(args.interval);
     let built = thread::scope(|scope| {
         scope.spawn(|| membership.stay(&ends));
+        scope.spawn(|| watch(&process, &mut ways, &ends, out));
         let mut last = Instant::now();
+        let mut patience = Patience::default();
         let built = (|| {
             while stop.asked().is_none() && args.blocks.is_none_or(|wanted| blocks < wanted) {
                 let (_, waiting) = process.status();
@@ -102,9 +111,12 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
                 }
                 last = Instant::now();
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                let (built, left_out) = process
-                    .build(now.map_or(0, |now| now.as_secs()))
-                    .map_err(Failure::cluster)?;
+                let made = process.publish();
+                let made = made.and_then(|()| process.make(now.map_or(0, |now| now.as_secs())));
+                let Some((built, left_out)) = patience.take(made, out)? else {
+                    continue;
+                };
+                while patience.take(process.publish(), out)?.is_none() && stop.asked().is_none() {}
                 for reason in left_out {
                     out.note(reason);
                 }
@@ -137,4 +149,56 @@ pub(super) fn run(args: &BuilderProcessArgs, out: &Output) -> Result<Report, Fai
         report.exit = exit;
     }
     Ok(report)
+}
+
+/// Watches shards: replicas that join and leave, and where each shard is.
+fn watch<S: Stream>(process: &BuilderProcess<S>, ways: &mut Ways, ends: &AtomicBool, out: &Output) {
+    let mut refreshed = Instant::now();
+    while !ends.load(Ordering::Relaxed) {
+        if refreshed.elapsed() >= MEMBERS {
+            match ways.refresh() {
+                Ok(changes) => changes.into_iter().for_each(|change| out.note(change)),
+                Err(error) => tracing::warn!("{error}"),
+            }
+            refreshed = Instant::now();
+        }
+        process.note_shards(&ways.progress());
+        // What all shards lack is published again, also while nothing is built.
+        if let Err(error) = process.publish() {
+            tracing::warn!("{error}");
+        }
+        thread::sleep(PROGRESS);
+    }
+}
+
+/// Tries again what fails for now, and says once what it waits for.
+#[derive(Default)]
+struct Patience {
+    waits_for: String,
+}
+
+impl Patience {
+    /// What was done; `None`, after a pause, if it has to be tried again.
+    fn take<T>(
+        &mut self,
+        done: Result<T, BuilderProcessError>,
+        out: &Output,
+    ) -> Result<Option<T>, Failure> {
+        match done {
+            Ok(done) => {
+                self.waits_for.clear();
+                Ok(Some(done))
+            }
+            Err(error) if error.is_passing() => {
+                let error = error.to_string();
+                if self.waits_for != error {
+                    out.note(format_args!("{error}; it is tried again"));
+                    self.waits_for = error;
+                }
+                thread::sleep(PAUSE);
+                Ok(None)
+            }
+            Err(error) => Err(Failure::cluster(error)),
+        }
+    }
 }

@@ -7,7 +7,8 @@ use super::{
         output::{Output, Report, Table, count, rate},
         proof::fork_rules,
     },
-    connect, get, members,
+    connect, get,
+    members::{self, Ways},
     metrics::{ClientFigures, Serving, dropped},
 };
 use cambium::{
@@ -33,7 +34,9 @@ pub(super) fn run(args: &ClientArgs, out: &Output) -> Result<Report, Failure> {
     let shown = Serving::new(args.metrics.metrics, "client", &runtime, out)?;
     let nats = connect::nats(&args.nats, None)?;
     let registry = nats.registry().map_err(Failure::cluster)?;
-    let (shards, clients) = members::shards(&nats, tls.as_ref(), runtime.handle())?;
+    let ways = Ways::new(&nats, tls.as_ref(), runtime.handle())?;
+    let (shards, clients) = (ways.shards(), ways.clients());
+    let _followed = ways.follow();
     let builders = members::builders(&registry, tls.as_ref(), runtime.handle())?;
     let builder = builders
         .first()

@@ -12,14 +12,14 @@ use super::{
     metrics::{FeedFigures, Serving},
 };
 use cambium::{BlockId, Chain};
-use cambium_cluster::{
-    NatsStream, PublishError, Publisher, Record, ShardRange, Signer, Source, StreamPosition,
-};
+use cambium_cluster::{NatsStream, PublishError, Publisher, Record, ShardRange, Signer, Source};
 use serde_json::json;
 use std::{sync::Arc, thread, time::Duration};
 
 /// Time between two looks for new blocks.
 const LOOK: Duration = Duration::from_millis(200);
+/// Number of the newest blocks that are published again after the stream has lost records.
+const PUBLISHED_AGAIN: u64 = 256;
 /// Pause before a stream that has no room, or no leader, is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -51,6 +51,7 @@ pub(super) fn run(args: &FeedArgs, out: &Output) -> Result<Report, Failure> {
         epoch,
         choices: 0,
         published: first.block,
+        first: first.block.number,
         final_below: args.final_below,
         bodies: !args.no_bodies,
         blocks: 0,
@@ -92,6 +93,8 @@ pub(super) struct Feed {
     pub(super) choices: u64,
     /// The newest block that the stream has.
     pub(super) published: BlockId,
+    /// Number of the block that all shards began with.
+    pub(super) first: u64,
     pub(super) final_below: u64,
     /// Whether updates have the blocks' transactions.
     pub(super) bodies: bool,
@@ -136,7 +139,9 @@ impl Feed {
                 let update = update.map_err(Failure::cluster)?;
                 let signed = self.signer.sign_update(self.epoch, update);
                 let id = signed.id();
-                self.publish(&Record::from(signed), out)?;
+                if !self.publish(&Record::from(signed), out)? {
+                    return self.go_back();
+                }
                 self.published = id;
                 self.blocks += 1;
                 self.figures.published.set(id.number);
@@ -164,14 +169,25 @@ impl Feed {
         let choice = self
             .signer
             .choose(self.epoch, self.choices, head, safe, finalized);
-        self.publish(&Record::from(choice), out)?;
+        if !self.publish(&Record::from(choice), out)? {
+            return self.go_back();
+        }
         Ok(true)
     }
 
-    fn publish(&mut self, record: &Record, out: &Output) -> Result<StreamPosition, Failure> {
+    /// Publishes the newest blocks again: no shard may have those that the stream has lost. Those that are known are ignored.
+    fn go_back(&mut self) -> Result<bool, Failure> {
+        let below = self.published.number.saturating_sub(PUBLISHED_AGAIN);
+        let before = self.chain.db().block_id(below.max(self.first))?;
+        self.published = before.unwrap_or(self.published);
+        Ok(true)
+    }
+
+    /// Publishes a record. Returns false if the stream has lost what it had acknowledged: then the epoch alone is open again.
+    fn publish(&mut self, record: &Record, out: &Output) -> Result<bool, Failure> {
         loop {
             match self.publisher.publish(record) {
-                Ok(position) => return Ok(position),
+                Ok(_) => return Ok(true),
                 Err(
                     error @ (PublishError::Full(_)
                     | PublishError::Unknown { .. }
@@ -181,11 +197,11 @@ impl Feed {
                     thread::sleep(PAUSE);
                 }
                 Err(error @ PublishError::Lost { .. }) => {
-                    // Shards have what they have applied; what nobody has is found missing by its children, and asked for.
                     out.note(format_args!("{error}"));
                     self.publisher.read_again().map_err(Failure::cluster)?;
                     let epoch = Record::from(self.signer.open_epoch(self.epoch));
                     self.publisher.publish(&epoch).map_err(Failure::cluster)?;
+                    return Ok(false);
                 }
                 Err(error) => return Err(Failure::cluster(error)),
             }

@@ -3,8 +3,8 @@
 use super::super::error::Failure;
 use cambium_cluster::{
     BuilderClient, ClientLimits, Lease, Member, Nats, Peer, Registry, RemotePeer, RemoteShard,
-    Role, Service, Shard, ShardClient, ShardLimits, ShardRange, Shards, SnapshotError, TlsFiles,
-    Wanted, replicas,
+    Role, Shard, ShardClient, ShardLimits, ShardProgress, ShardRange, Shards, SnapshotError,
+    StreamPosition, TlsFiles, Wanted, replicas,
 };
 use std::{
     io,
@@ -12,13 +12,18 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use tokio::runtime::{Handle, Runtime};
+use tokio::{
+    runtime::{Handle, Runtime},
+    task::JoinSet,
+};
 
 /// Time between two looks at whether to end.
 const LOOK: Duration = Duration::from_millis(50);
+/// Time between two looks at who has joined and left.
+pub(super) const MEMBERS: Duration = Duration::from_secs(3);
 
 /// The names and roles of all members. One whose role can't be understood is left out.
 pub(super) fn roles(registry: &Registry) -> Result<Vec<(String, Role)>, Failure> {
@@ -52,28 +57,176 @@ pub(super) fn shards(
     tls: Option<&TlsFiles>,
     runtime: &Handle,
 ) -> Result<(Shards, Vec<ShardClient>), Failure> {
-    let registry = nats.registry().map_err(Failure::cluster)?;
-    let roles = roles(&registry)?;
-    let name = &nats.options().name;
-    let count = count_of(&roles).ok_or_else(|| {
-        Failure::cluster(format!(
-            "no shard of the cluster {name:?} is there: cambium shard starts one"
-        ))
-    })?;
-    let all: Vec<_> = roles.iter().map(|(_, role)| role.clone()).collect();
-    let (mut services, mut clients) = (Vec::new(), Vec::new());
-    for (index, addresses) in replicas(&all, count).into_iter().enumerate() {
-        let range = ShardRange::new(index, count).map_err(Failure::cluster)?;
-        let mut own: Vec<Arc<dyn Service>> = Vec::new();
-        for address in addresses {
-            let client = client(&address, tls, runtime)?;
-            clients.push(client.clone());
-            own.push(Arc::new(RemoteShard::new(client, range, runtime.clone())));
-        }
-        services.push(own);
+    let ways = Ways::new(nats, tls, runtime)?;
+    Ok((ways.shards(), ways.clients()))
+}
+
+/// Ways to the replicas of all shards, which follow those who join and leave.
+pub(super) struct Ways {
+    registry: Registry,
+    tls: Option<TlsFiles>,
+    runtime: Handle,
+    shards: Shards,
+    /// The replicas of each shard, with their addresses, in the order of their names.
+    replicas: Vec<Vec<(String, Way)>>,
+}
+
+/// The way to a replica.
+#[derive(Clone)]
+struct Way {
+    client: ShardClient,
+    service: Arc<RemoteShard>,
+}
+
+impl Ways {
+    /// Ways to those that there are now.
+    pub(super) fn new(
+        nats: &Nats,
+        tls: Option<&TlsFiles>,
+        runtime: &Handle,
+    ) -> Result<Self, Failure> {
+        let registry = nats.registry().map_err(Failure::cluster)?;
+        let name = &nats.options().name;
+        let count = count_of(&roles(&registry)?).ok_or_else(|| {
+            Failure::cluster(format!(
+                "no shard of the cluster {name:?} is there: cambium shard starts one"
+            ))
+        })?;
+        let nobody = (0..count).map(|_| Vec::new());
+        let mut ways = Self {
+            registry,
+            tls: tls.cloned(),
+            runtime: runtime.clone(),
+            shards: Shards::new(nobody.collect()).map_err(Failure::cluster)?,
+            replicas: vec![Vec::new(); count],
+        };
+        ways.refresh()?;
+        Ok(ways)
     }
-    let shards = Shards::new(services).map_err(Failure::cluster)?;
-    Ok((shards, clients))
+
+    /// All shards. Clones have what a later refresh finds as well.
+    pub(super) fn shards(&self) -> Shards {
+        self.shards.clone()
+    }
+
+    /// Clients of all replicas.
+    pub(super) fn clients(&self) -> Vec<ShardClient> {
+        let all = self.replicas.iter().flatten();
+        all.map(|(_, way)| way.client.clone()).collect()
+    }
+
+    /// Takes up replicas that have joined, and drops those that have left. A shard that nobody seems to serve keeps those that it had: when the
+    /// servers come back, all leases have ended. Returns who has joined and who has left.
+    pub(super) fn refresh(&mut self) -> Result<Vec<String>, Failure> {
+        let roles = roles(&self.registry)?;
+        let all: Vec<_> = roles.into_iter().map(|(_, role)| role).collect();
+        let count = self.replicas.len();
+        let mut changes = Vec::new();
+        for (index, addresses) in replicas(&all, count).into_iter().enumerate() {
+            let range = ShardRange::new(index, count).map_err(Failure::cluster)?;
+            let before = &self.replicas[index];
+            let same = addresses
+                .iter()
+                .eq(before.iter().map(|(address, _)| address));
+            if same || addresses.is_empty() {
+                continue;
+            }
+            let mut now = Vec::<(String, Way)>::new();
+            for address in addresses {
+                let way = match before.iter().find(|(known, _)| *known == address) {
+                    Some((_, way)) => way.clone(),
+                    None => {
+                        changes.push(format!("shard {index}: {address} has joined"));
+                        let client = client(&address, self.tls.as_ref(), &self.runtime)?;
+                        let service = RemoteShard::new(client.clone(), range, self.runtime.clone());
+                        Way {
+                            client,
+                            service: Arc::new(service),
+                        }
+                    }
+                };
+                now.push((address, way));
+            }
+            let left = before.iter().filter(|(address, _)| {
+                let mut there = now.iter();
+                there.all(|(it, _)| it != address)
+            });
+            changes.extend(left.map(|(it, _)| format!("shard {index}: {it} has left")));
+            let services = now.iter();
+            let services = services.map(|(_, way)| Arc::<RemoteShard>::clone(&way.service) as _);
+            self.shards
+                .replace(index, services.collect())
+                .map_err(Failure::cluster)?;
+            self.replicas[index] = now;
+        }
+        Ok(changes)
+    }
+
+    /// Follows those who join and leave by itself, until what it returns is dropped.
+    pub(super) fn follow(mut self) -> FollowedWays {
+        let ends = Arc::new(AtomicBool::new(false));
+        let own = Arc::clone(&ends);
+        let thread = thread::spawn(move || {
+            let mut refreshed = Instant::now();
+            while !own.load(Ordering::Relaxed) {
+                if refreshed.elapsed() >= MEMBERS {
+                    if let Err(error) = self.refresh() {
+                        tracing::warn!("{error}");
+                    }
+                    refreshed = Instant::now();
+                }
+                thread::sleep(LOOK);
+            }
+        });
+        FollowedWays {
+            ends,
+            thread: Some(thread),
+        }
+    }
+
+    /// Where each shard is, by the replica of it that has come farthest; `None` for one whose replicas don't answer.
+    pub(super) fn progress(&self) -> Vec<Option<ShardProgress>> {
+        let mut asked = JoinSet::new();
+        for (index, replicas) in self.replicas.iter().enumerate() {
+            for (_, way) in replicas {
+                let client = way.client.clone();
+                asked.spawn_on(async move { (index, client.status().await) }, &self.runtime);
+            }
+        }
+        let mut progress = vec![None::<ShardProgress>; self.replicas.len()];
+        while let Some(answer) = self.runtime.block_on(asked.join_next()) {
+            let Ok((index, Ok(status))) = answer else {
+                continue;
+            };
+            let Some(newest) = status.newest() else {
+                continue;
+            };
+            let own = ShardProgress {
+                newest: newest.number,
+                position: StreamPosition(status.position),
+            };
+            let best = &mut progress[index];
+            if best.is_none_or(|best| (best.newest, best.position) < (own.newest, own.position)) {
+                *best = Some(own);
+            }
+        }
+        progress
+    }
+}
+
+/// A thread that follows the members.
+pub(super) struct FollowedWays {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for FollowedWays {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The highest epoch that a shard has seen: the servers may have lost it.
@@ -119,10 +272,10 @@ pub(super) fn builders(
         .map_err(Failure::cluster)
 }
 
-/// The other replicas of a shard, or all of all shards, as they are there when they are asked.
+/// The replicas of all shards but this process, as they are there when they are asked: those of one shard first, if there is one.
 pub(super) struct Replicas {
     pub(super) registry: Registry,
-    /// Which shard; `None` for all.
+    /// Which shard.
     pub(super) range: Option<ShardRange>,
     /// This process.
     pub(super) own: String,
@@ -131,17 +284,22 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    fn there(&self) -> Vec<RemotePeer> {
+    /// `own_alone`: those of the shard alone, if there is one.
+    fn there(&self, own_alone: bool) -> Vec<RemotePeer> {
         let roles = roles(&self.registry).unwrap_or_default();
-        let others = roles.into_iter().filter_map(|(_, role)| {
-            let Role::Shard { range, address } = role else {
-                return None;
-            };
-            let is_other = self.range.is_none_or(|own| range == own) && address != self.own;
-            let client = client(&address, self.tls.as_ref(), &self.runtime);
-            is_other.then_some(RemotePeer::new(client.ok()?, self.runtime.clone()))
+        let others = roles.into_iter().filter_map(|(_, role)| match role {
+            Role::Shard { range, address } if address != self.own => Some((range, address)),
+            _ => None,
         });
-        others.collect()
+        let (own, others): (Vec<_>, Vec<_>) =
+            others.partition(|(range, _)| self.range.is_none_or(|own| *range == own));
+        let others = if own_alone { Vec::new() } else { others };
+        let all = own.into_iter().chain(others);
+        let peers = all.filter_map(|(_, address)| {
+            let client = client(&address, self.tls.as_ref(), &self.runtime);
+            Some(RemotePeer::new(client.ok()?, self.runtime.clone()))
+        });
+        peers.collect()
     }
 }
 
@@ -152,7 +310,8 @@ impl Peer for Replicas {
 
     fn record(&self, wanted: Wanted) -> Result<Option<Vec<u8>>, String> {
         let mut last = Ok(None);
-        for peer in self.there() {
+        // A journal has the updates of all shards.
+        for peer in self.there(false) {
             match peer.record(wanted) {
                 Ok(Some(record)) => return Ok(Some(record)),
                 other => last = other,
@@ -170,7 +329,7 @@ impl Peer for Replicas {
             at: 0,
             source: io::Error::other("there is no replica"),
         };
-        for peer in self.there() {
+        for peer in self.there(true) {
             match peer.snapshot(range, limits) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) => last = error,

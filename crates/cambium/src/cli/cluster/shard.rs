@@ -63,7 +63,10 @@ pub(super) fn run(args: &ShardArgs, out: &Output) -> Result<Report, Failure> {
             bytes: args.memory.unwrap_or_else(own_memory) as usize,
             ..ShardLimits::default()
         },
-        journal: JournalOptions::default(),
+        journal: JournalOptions {
+            bytes_max: args.journal_size,
+            ..JournalOptions::default()
+        },
         snapshot_blocks: args.snapshot_blocks,
         patience: PATIENCE,
     };

@@ -123,6 +123,7 @@ pub(super) fn run(args: &UpArgs, out: &Output) -> Result<Report, Failure> {
         epoch,
         choices: 0,
         published: first,
+        first: first.number,
         final_below: FINAL_BELOW,
         bodies: true,
         blocks: 0,

@@ -47,7 +47,18 @@ pub(super) fn run(args: &ValidatorArgs, out: &Output) -> Result<Report, Failure>
     shown.add(Arc::<ValidatorFigures>::clone(&figures));
     let mut disagreed = None;
     while stop.asked().is_none() && args.blocks.is_none_or(|wanted| agreed + unseen < wanted) {
-        figures.end.look(&stream);
+        if figures.end.look(&stream)
+            && let Ok(bounds) = stream.bounds()
+        {
+            out.note(format_args!(
+                "the stream has lost records, and ends at {}: it is read on from there",
+                bounds.last
+            ));
+            reader = stream
+                .reader(bounds.last.next())
+                .map_err(Failure::cluster)?;
+            figures.end.at(bounds.last);
+        }
         let item = match reader.next(WAIT) {
             Ok(Some(item)) => item,
             Ok(None) => continue,

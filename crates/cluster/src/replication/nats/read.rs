@@ -3,6 +3,9 @@
 //! A pull consumer without acknowledgements, which is made anew at the next position whenever it is lost, an answer stays away, or a
 //! position is skipped. If it is skipped again, the stream does not have it. So a reader survives lost connections and the
 //! elections of leaders. It asks for a bounded number of bytes, when it has none left.
+//!
+//! A consumer that is made anew begins with the message that was read last. If that is another one now, the servers have lost what they
+//! had acknowledged, and have appended something else there: that is an error, since the reader would pass what came instead.
 
 use super::{
     super::{
@@ -13,7 +16,7 @@ use super::{
     connection::Nats,
     part::{PART, Part},
 };
-use alloy_primitives::{Bytes, keccak256};
+use alloy_primitives::{B256, Bytes, keccak256};
 use async_nats::jetstream::{
     self,
     consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
@@ -47,6 +50,8 @@ pub(super) struct NatsReader {
     consumer: Option<PullConsumer>,
     /// The position that a consumer has skipped: asked for once more.
     skipped: Option<u64>,
+    /// Position and hash of the message that was read last.
+    last: Option<(u64, B256)>,
     partial: Option<Partial>,
     items: VecDeque<StreamItem>,
 }
@@ -67,6 +72,7 @@ impl NatsReader {
             from: next,
             consumer: None,
             skipped: None,
+            last: None,
             partial: None,
             items: VecDeque::new(),
         }
@@ -78,9 +84,10 @@ impl NatsReader {
         let consumer = match self.consumer.take() {
             Some(consumer) => consumer,
             None => {
+                let last = self.last.filter(|(last, _)| last + 1 == self.next);
                 let config = pull::Config {
                     deliver_policy: DeliverPolicy::ByStartSequence {
-                        start_sequence: self.next,
+                        start_sequence: last.map_or(self.next, |(last, _)| last),
                     },
                     ack_policy: AckPolicy::None,
                     inactive_threshold: CONSUMER_IDLE,
@@ -134,12 +141,22 @@ impl NatsReader {
             };
             let sequence = message.info().map_err(stream_error)?.stream_sequence;
             if sequence < self.next {
+                if let Some((last, hash)) = self.last
+                    && last == sequence
+                    && keccak256(&message.payload) != hash
+                {
+                    // Said once: a caller that does not go back reads on.
+                    self.last = None;
+                    let what = format!("message {sequence} is another one than was read before");
+                    return Err(StreamError { what });
+                }
                 continue;
             }
             if sequence > self.next && self.skipped != Some(self.next) {
                 self.skipped = Some(self.next);
                 return Ok(false);
             }
+            self.last = Some((sequence, keccak256(&message.payload)));
             let headers = message.headers.as_ref();
             let part = headers.and_then(|headers| headers.get(PART));
             let part = part.map(|part| Part::decode(part.as_str()));
