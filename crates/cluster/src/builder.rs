@@ -318,7 +318,7 @@ impl Builder {
         senders: &[Address],
     ) -> Result<Chosen<ReaderError>, BuildError> {
         let threads = self.reader.threads();
-        // On fewer threads one takes less time: running ahead takes twice the time of processors.
+        // On few threads running ahead takes longer than running in order.
         let kind = ExecutorKind::Auto.for_block(false, threads.get());
         let in_parallel = kind != ExecutorKind::Sequential && !senders.is_empty();
         if in_parallel || self.incomplete == Incomplete::Reject {
