@@ -6,21 +6,35 @@
 
 use crate::{
     bag::NodeBag,
+    helpers::each,
     reader::{Reader, ReaderError},
     submission::{Submission, targets_of_list},
     top::top_nodes,
     update::{BlockUpdate, body_of},
 };
+use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{Address, B256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    Block, BlockWitness, ChainSpec, DryRunError, Outcome, WitnessForm, complete_header,
+    Block, BlockWitness, ChainSpec, DryRun, DryRunError, Outcome, WitnessForm, complete_header,
     keep_transactions,
 };
-use cambium_evm::{ExecutionError, SignatureError, recover_senders};
+use cambium_crew::threads;
+use cambium_evm::{
+    BlockExecutor, Chosen, ExecutionError, ExecutorKind, Hooks, SignatureError, recover_senders,
+};
 use cambium_primitives::{AccessList, BlockId, BlockNumber};
-use cambium_trie::{BagNodes, Deletes, ProofTargets, Witness};
-use std::time::{Duration, Instant};
+use cambium_trie::{BagNodes, Deletes, HashedNodes, NodesByHash, ProofTargets, Witness};
+use std::{
+    num::NonZeroUsize,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+/// Submissions whose nodes a thread hashes at once: 50 to 100 us of work.
+const SUBMISSIONS_AT_ONCE: usize = 16;
+/// How often a block is executed on several threads, each time with what was missing before.
+const ROUNDS_MAX: usize = 3;
 
 /// What a builder does about a path that is incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,12 +163,21 @@ impl Builder {
         shard_depth: usize,
         incomplete: Incomplete,
     ) -> Self {
-        Self {
+        let threads = NonZeroUsize::new(threads()).unwrap_or(NonZeroUsize::MIN);
+        let builder = Self {
             reader: reader.keeping(shard_depth as u8),
             spec,
             incomplete,
             shard_depth,
-        }
+        };
+        builder.with_threads(threads)
+    }
+
+    /// Sets the number of threads that make a block, except for its signatures: as many as processors unless set.
+    #[must_use]
+    pub fn with_threads(mut self, threads: NonZeroUsize) -> Self {
+        self.reader.set_threads(threads);
+        self
     }
 
     /// The state at its head.
@@ -183,6 +206,7 @@ impl Builder {
             });
         }
         self.reader.load_top(self.shard_depth)?;
+        self.reader.divide();
         let (mut left_out, mut kept) = (Vec::new(), Vec::new());
         let mut senders = Vec::new();
         let mut timings = BuildTimings::default();
@@ -205,31 +229,14 @@ impl Builder {
         let start = Instant::now();
         let transactions = kept.iter().map(|at| submissions[*at].transaction.clone());
         draft.body.transactions = transactions.collect();
-        let chosen = match self.incomplete {
-            Incomplete::Fetch => self.spec.choose(&draft, &senders, &self.reader),
-            Incomplete::Reject => {
-                // What the block reads besides its transactions is in no bag.
-                let mut without = draft.clone();
-                without.body.transactions.clear();
-                let system = self.spec.choose(&without, &[], &self.reader);
-                system.map_err(build_error)?;
-                // An empty block pays nobody.
-                let paid = (keccak256(draft.header.beneficiary), Vec::new());
-                let paid = ProofTargets::new(vec![paid]);
-                self.reader.load(&paid, Deletes::Nothing)?;
-                let known = self.reader.without_asking();
-                self.spec.choose(&draft, &senders, known)
-            }
-        };
-        let chosen = chosen.map_err(build_error)?;
+        let chosen = self.execute(&draft, &senders)?;
         for (at, error) in chosen.left_out {
             left_out.push((kept[at], LeftOut::Execution(Box::new(error))));
         }
         left_out.sort_by_key(|(number, _)| *number);
-        keep_transactions(&mut draft, &chosen.kept);
         timings.execute = start.elapsed();
         let start = Instant::now();
-        let mut built = self.finish(draft, chosen.outcome, left_out)?;
+        let mut built = self.finish(draft, &chosen.kept, chosen.outcome, left_out)?;
         timings.witness = built.timings.witness;
         timings.finish = start.elapsed().saturating_sub(timings.witness);
         built.timings = timings;
@@ -255,11 +262,10 @@ impl Builder {
         senders: &mut Vec<Address>,
         left_out: &mut Vec<(usize, LeftOut)>,
     ) -> Result<usize, BuildError> {
-        let nodes = kept.iter().flat_map(|at| &submissions[*at].bag.nodes);
-        let nodes: Vec<_> = nodes.cloned().collect();
-        let bag = BagNodes::new(&nodes);
-        for at in &*kept {
-            self.reader.offer_codes(&submissions[*at].bag.codes);
+        let bag = self.hash_nodes(submissions, kept);
+        let codes = kept.iter().map(|at| &submissions[*at].bag.codes);
+        for codes in codes.filter(|codes| !codes.is_empty()) {
+            self.reader.offer_codes(codes);
         }
         let touched = kept
             .iter()
@@ -292,14 +298,108 @@ impl Builder {
         Ok(0)
     }
 
-    /// Completes the block of an outcome, and moves on to it.
+    /// The nodes of all bags, by their hashes.
+    fn hash_nodes(&self, submissions: &[Submission], kept: &[usize]) -> BagNodes {
+        let threads = self.reader.threads();
+        let groups = threads.get().min(1 + kept.len() / SUBMISSIONS_AT_ONCE);
+        let parts = kept.chunks(SUBMISSIONS_AT_ONCE).collect();
+        let hashed = each(threads, parts, |part| {
+            let nodes = part.iter().flat_map(|at| &submissions[*at].bag.nodes);
+            HashedNodes::new(nodes, groups)
+        });
+        let collect = |group| NodesByHash::collect(&hashed, group);
+        BagNodes::of_groups(each(threads, (0..groups).collect(), collect))
+    }
+
+    /// Executes a draft, and leaves out transactions that can't be executed.
+    fn execute(
+        &self,
+        draft: &Block,
+        senders: &[Address],
+    ) -> Result<Chosen<ReaderError>, BuildError> {
+        let threads = self.reader.threads();
+        // On few threads running ahead takes longer than running in order.
+        let kind = ExecutorKind::Auto.for_block(false, threads.get());
+        let in_parallel = kind != ExecutorKind::Sequential && !senders.is_empty();
+        if in_parallel || self.incomplete == Incomplete::Reject {
+            // What the block reads besides its transactions is in no bag.
+            let without = Block {
+                header: draft.header.clone(),
+                body: BlockBody {
+                    transactions: Vec::new(),
+                    ommers: draft.body.ommers.clone(),
+                    withdrawals: draft.body.withdrawals.clone(),
+                },
+            };
+            let system = self.spec.choose(&without, &[], &self.reader);
+            system.map_err(build_error)?;
+            // An empty block pays nobody.
+            let paid = (keccak256(draft.header.beneficiary), Vec::new());
+            let paid = ProofTargets::new(vec![paid]);
+            self.reader.load(&paid, Deletes::Nothing)?;
+        }
+        let executor = BlockExecutor::new(kind).with_threads(threads);
+        if in_parallel && let Some(outcome) = self.execute_all(&executor, draft, senders) {
+            return Ok(Chosen {
+                kept: (0..senders.len()).collect(),
+                left_out: Vec::new(),
+                outcome,
+            });
+        }
+        let chosen = match self.incomplete {
+            Incomplete::Fetch => self.spec.choose(draft, senders, &self.reader),
+            Incomplete::Reject => {
+                let known = self.reader.without_asking();
+                self.spec.choose(draft, senders, known)
+            }
+        };
+        chosen.map_err(build_error)
+    }
+
+    /// Executes a draft on several threads. `None` if some transaction can't be executed.
+    fn execute_all(
+        &self,
+        executor: &BlockExecutor,
+        draft: &Block,
+        senders: &[Address],
+    ) -> Option<Outcome> {
+        let run = DryRun {
+            block: draft,
+            post_merge: true,
+            senders,
+            access_list: None,
+            pre_state: None,
+        };
+        for _ in 0..ROUNDS_MAX {
+            let (outcome, missed) = self.reader.held(|state| {
+                let ran = self.spec.dry_run(run, state, executor, Hooks::default());
+                ran.ok()
+            });
+            if outcome.is_some() {
+                return outcome;
+            }
+            // A transaction whose state can't be read is left out.
+            if missed.is_empty()
+                || self.incomplete == Incomplete::Reject
+                || self.reader.load_missed(missed).is_err()
+            {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Completes the block of an outcome, with those transactions of the draft that are kept, and moves on to it.
     fn finish(
         &mut self,
-        mut block: Block,
+        draft: Block,
+        kept: &[usize],
         outcome: Outcome,
         left_out: Vec<(usize, LeftOut)>,
     ) -> Result<Built, BuildError> {
-        let touched = outcome.access_list.as_ref().map(targets_of_list);
+        let threads = self.reader.threads();
+        let touched = outcome.access_list.as_ref();
+        let touched = touched.map(|list| targets_of_list(list, threads));
         let touched = touched.unwrap_or_default();
         self.reader.load(&touched, Deletes::Nothing)?;
         self.reader.load_for_changes(&outcome.changes)?;
@@ -309,15 +409,36 @@ impl Builder {
             codes: self.reader.codes_of(&touched),
         };
         let witness = start.elapsed();
-        let is_listed = block.header.block_access_list_hash.is_some();
+        let is_listed = draft.header.block_access_list_hash.is_some();
         let depth = self.shard_depth;
         let mut top = Vec::new();
         let (changes, reader) = (&outcome.changes, &mut self.reader);
-        let id = reader.advance_by(changes, |trie, root| {
-            complete_header(&mut block.header, &outcome, root);
+        // The roots of transactions and receipts take long, and do not depend on the state root.
+        let (listed, executed) = (OnceLock::new(), OnceLock::new());
+        let header = draft.header.clone();
+        let mut completed = Header::default();
+        let list_transactions = || {
+            let mut block = draft;
+            keep_transactions(&mut block, kept);
+            _ = listed.set(block);
+        };
+        let outcome_of = || {
+            let mut header = header;
+            complete_header(&mut header, &outcome, B256::ZERO);
+            _ = executed.set(header);
+        };
+        let beside: Vec<Box<dyn FnOnce() + Send + '_>> =
+            vec![Box::new(list_transactions), Box::new(outcome_of)];
+        let id = reader.advance_beside(changes, beside, |trie, root| {
+            let mut header = executed.get().expect(DONE).clone();
+            header.transactions_root = listed.get().expect(DONE).header.transactions_root;
+            header.state_root = root;
             top = top_nodes(trie, depth);
-            block.header.clone()
+            completed = header.clone();
+            header
         })?;
+        let mut block = listed.into_inner().expect(DONE);
+        block.header = completed;
         let storage_roots = reader.storage_roots(changes);
         reader.settle()?;
         let mut rlp = Vec::new();
@@ -348,6 +469,8 @@ impl Builder {
         })
     }
 }
+
+const DONE: &str = "all jobs are done";
 
 /// The senders of all submissions.
 fn senders_of(submissions: &[Submission]) -> Vec<Result<Address, SignatureError>> {

@@ -12,6 +12,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `helpers` | threads that help builders |
 //! | `metrics` | figures for collectors: labels, the text format, a server over HTTP |
 //! | `range` | which part of the trie a shard owns |
 //! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
@@ -31,6 +32,7 @@
 //!
 //! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
 
+mod helpers;
 mod metrics;
 mod range;
 mod top;

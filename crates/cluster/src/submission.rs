@@ -2,6 +2,7 @@
 
 use crate::{
     bag::{NodeBag, ReadGroup, ReadRequest},
+    helpers::each,
     message::{RequestError, is_all, list, too_much, unlisted},
     reader::{Reader, ReaderError},
 };
@@ -13,6 +14,7 @@ use cambium_chain::{Block, ChainSpec};
 use cambium_evm::{ExecutionError, Outcome, Recorder, Transaction, TransactionFault};
 use cambium_primitives::{AccessList, BlockId};
 use cambium_trie::{BagLevels, Deletes, ProofTargets};
+use std::num::NonZeroUsize;
 
 /// A transaction, with what it read on a recent state.
 #[derive(Clone, Debug)]
@@ -58,6 +60,9 @@ pub enum DroppedError {
         reason: String,
     },
 }
+
+/// Accounts whose addresses a thread hashes at once: 100 us of work.
+const ACCOUNTS_AT_ONCE: usize = 256;
 
 /// Most bytes of an encoded submission.
 pub(crate) const SUBMISSION_BYTES_MAX: usize = 4 << 20;
@@ -172,7 +177,8 @@ impl Submission {
         let read = recorder.into_touched();
         let targets = |outcome: &Outcome| {
             let list = outcome.access_list.as_ref();
-            list.map(targets_of_list).unwrap_or_default()
+            list.map(|list| targets_of_list(list, NonZeroUsize::MIN))
+                .unwrap_or_default()
         };
         // What every block reads, a builder has.
         let mut without = draft;
@@ -223,11 +229,15 @@ fn difference(targets: &ProofTargets, others: &ProofTargets) -> ProofTargets {
 }
 
 /// All that an access list names, by path.
-pub(crate) fn targets_of_list(list: &AccessList) -> ProofTargets {
-    let accounts = list.accounts().iter().map(|account| {
-        let slots = account.storage_slots();
-        let slots = slots.map(|slot| keccak256(slot.to_be_bytes::<32>()));
-        (keccak256(account.address), slots.collect())
+pub(crate) fn targets_of_list(list: &AccessList, threads: NonZeroUsize) -> ProofTargets {
+    let parts = list.accounts().chunks(ACCOUNTS_AT_ONCE).collect();
+    let targets = each(threads, parts, |part| {
+        let accounts = part.iter().map(|account| {
+            let slots = account.storage_slots();
+            let slots = slots.map(|slot| keccak256(slot.to_be_bytes::<32>()));
+            (keccak256(account.address), slots.collect::<Vec<_>>())
+        });
+        accounts.collect::<Vec<_>>()
     });
-    ProofTargets::new(accounts.collect())
+    ProofTargets::new(targets.into_iter().flatten().collect())
 }

@@ -18,7 +18,7 @@ use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::genesis_state;
 use cambium_trie::{Alone, NoResolve, PartialTrie, ProofTargets, commit_with};
 use cambium_workload::{BlockSealer, BlockSize, Spread, Workload, WorkloadParams};
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, num::NonZeroUsize, sync::Arc};
 
 pub(crate) fn params(fork: Fork) -> WorkloadParams {
     WorkloadParams {
@@ -79,10 +79,29 @@ fn empty_bag(transaction: &cambium_chain::Transaction, reader: &Reader) -> Submi
     }
 }
 
+/// Whether two builders, which differ in their threads, have made the same.
+fn assert_same(one: &Built, other: &Built) {
+    assert_eq!(one.id, other.id);
+    assert_eq!(one.block, other.block);
+    assert_eq!(one.update, other.update);
+    assert_eq!(one.access_list, other.access_list);
+    assert_eq!(one.bag, other.bag);
+    assert_eq!(one.gas_used, other.gas_used);
+    let left_out = |built: &Built| {
+        let left_out = built.left_out.iter();
+        left_out
+            .map(|(number, why)| (*number, why.to_string()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(left_out(one), left_out(other));
+}
+
 struct Cluster<'a> {
     engine: &'a Chain,
     shards: Vec<Arc<Shard>>,
     builder: Builder,
+    /// Others, which divide the work over threads.
+    others: Vec<Builder>,
     /// At an older block than the builder.
     client: Reader,
     behind: Vec<(Header, cambium_primitives::Changes)>,
@@ -129,8 +148,11 @@ impl BlockSealer for Cluster<'_> {
                 Err(error) => panic!("{error}"),
             });
         }
-        let built = self.builder.build(drafted, &submissions).unwrap();
+        let built = self.builder.build(drafted.clone(), &submissions).unwrap();
         assert!(built.left_out.is_empty(), "{:?}", built.left_out);
+        for other in &mut self.others {
+            assert_same(&other.build(drafted.clone(), &submissions).unwrap(), &built);
+        }
         assert_eq!(built.block, expected);
         for shard in &self.shards {
             shard.apply(built.id, &built.update).unwrap();
@@ -182,7 +204,15 @@ fn cluster(
     let spec = engine.spec().clone();
     let mut cluster = Cluster {
         engine,
-        builder: Builder::new(reader(level), spec, depth, Incomplete::Fetch),
+        others: [2, 16]
+            .map(|threads| {
+                let reader = reader(level);
+                let builder = Builder::new(reader, spec.clone(), depth, Incomplete::Fetch);
+                builder.with_threads(NonZeroUsize::new(threads).unwrap())
+            })
+            .into(),
+        builder: Builder::new(reader(level), spec, depth, Incomplete::Fetch)
+            .with_threads(NonZeroUsize::MIN),
         client: reader(1),
         shards: shards.clone(),
         behind: Vec::new(),
@@ -315,6 +345,74 @@ fn what_is_incomplete_is_rejected_if_so_wanted() {
     // The nodes of others' bags may complete a damaged one, at this size not of all.
     assert!(stale.len() * 2 > damaged.len(), "{stale:?} of {damaged:?}");
     assert_eq!(built.block.body.transactions.len(), 40 - stale.len());
+}
+
+/// Transactions that fail, bags that are damaged or lack codes, on any number of threads.
+#[test]
+fn builders_on_any_number_of_threads_leave_out_the_same() {
+    let workload = Workload::new(WorkloadParams {
+        accounts: 3_000,
+        senders: Some(300),
+        holders: Some(300),
+        block_size: BlockSize::Transactions(120),
+        ..params(Fork::Osaka)
+    })
+    .unwrap();
+    let engine = engine(&workload);
+    let genesis = engine.block(0).unwrap().header;
+    let shards = shards_of(&workload, &genesis, 4);
+    let spec = engine.spec().clone();
+    let mut left_out = 0;
+    for (seed, incomplete) in [
+        (1, Incomplete::Fetch),
+        (2, Incomplete::Fetch),
+        (3, Incomplete::Reject),
+        (4, Incomplete::Reject),
+    ] {
+        let mut random = Random::new(seed);
+        let client = Reader::new(together(&shards), &genesis, 1, 0);
+        let attributes = DraftAttributes {
+            timestamp: genesis.timestamp + 12,
+            beneficiary: genesis.beneficiary,
+            gas_limit: genesis.gas_limit,
+            ..DraftAttributes::default()
+        };
+        let draft = spec.draft(&genesis, client.block().hash, &attributes);
+        let transactions = workload.transactions().next().unwrap();
+        let senders = recover_senders(&transactions, true).unwrap();
+        let mut submissions = Vec::new();
+        for (transaction, sender) in transactions.iter().zip(senders) {
+            let header = &draft.header;
+            let prepared =
+                Submission::prepare(&client, &spec, header, transaction.clone(), sender, 1);
+            let mut submission = prepared.unwrap_or_else(|_| empty_bag(transaction, &client));
+            // Seeds 2 and 4 damage nothing.
+            match random.below(if seed % 2 == 1 { 12 } else { u64::MAX }) {
+                0 => drop(submission.bag.nodes.pop()),
+                1 => submission.bag = NodeBag::default(),
+                2 => submission.bag.codes.clear(),
+                3 => submission.touched = ProofTargets::default(),
+                // Its nonce is used up.
+                4 => submissions.push(submission.clone()),
+                _ => {}
+            }
+            submissions.push(submission);
+        }
+        let mut first: Option<Built> = None;
+        for threads in [1, 2, 16] {
+            let reader = Reader::new(together(&shards), &genesis, 1, 0);
+            let builder = Builder::new(reader, spec.clone(), 1, incomplete);
+            let mut builder = builder.with_threads(NonZeroUsize::new(threads).unwrap());
+            let built = builder.build(draft.clone(), &submissions).unwrap();
+            assert!(built.block.body.transactions.len() > 40);
+            left_out += built.left_out.len();
+            match &first {
+                Some(first) => assert_same(&built, first),
+                None => first = Some(built),
+            }
+        }
+    }
+    assert!(left_out > 0);
 }
 
 /// The fees' receiver is in no bag: it is there by the second block, and below the levels that the builder keeps.

@@ -47,6 +47,17 @@ impl ProofTargets {
         )
     }
 
+    /// Returns the accounts and slots that `changes` delete, if they are there.
+    pub fn of_deletes(changes: &[AccountDiff]) -> Self {
+        let deletes = changes.iter().filter_map(|change| {
+            let zeros = change.slots.iter().filter(|(_, value)| value.is_zero());
+            let slots: Vec<_> = zeros.map(|(slot, _)| *slot).collect();
+            let is_deleted = change.account == AccountUpdate::Delete;
+            (is_deleted || !slots.is_empty()).then_some((change.path, slots))
+        });
+        Self::new(deletes.collect())
+    }
+
     /// Returns the targets, sorted by path.
     pub fn accounts(&self) -> &[(B256, Vec<B256>)] {
         &self.0
@@ -121,10 +132,15 @@ pub(crate) fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Ite
         .map(move |group| (nibble(group[0].key(), depth), group))
 }
 
+/// Whether a change may remove slots.
+pub(crate) fn removes_slots(change: &AccountDiff) -> bool {
+    change.wipe || change.slots.iter().any(|(_, value)| value.is_zero())
+}
+
 /// Whether applying a change, which always fits, needs no other nodes than those on its paths.
-fn stays_on_its_paths(commitment: Commitment, change: &AccountDiff) -> bool {
+pub(crate) fn stays_on_its_paths(commitment: Commitment, change: &AccountDiff) -> bool {
     let is_binary = matches!(commitment, Commitment::Binary(_));
-    let removes = change.wipe || change.slots.iter().any(|(_, value)| value.is_zero());
+    let removes = removes_slots(change);
     match &change.account {
         AccountUpdate::Entry(_) => change.slots.is_empty(),
         AccountUpdate::Put(_) => !is_binary && !removes,
@@ -195,7 +211,10 @@ impl PartialTrie {
         }
     }
 
-    fn names_here<'a>(&self, keys: &'a ProofTargets) -> Result<&'a [(B256, Vec<B256>)], TrieError> {
+    pub(crate) fn names_here<'a>(
+        &self,
+        keys: &'a ProofTargets,
+    ) -> Result<&'a [(B256, Vec<B256>)], TrieError> {
         for (account, _) in [keys.0.first(), keys.0.last()].into_iter().flatten() {
             let path = Path::account(account);
             if !path.starts_with(&self.base) {

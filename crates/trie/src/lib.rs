@@ -138,6 +138,6 @@ pub use upper::{
 pub use value_commitment::ValueCommitment;
 pub use versions::{Draft, Version, VersionView, VersionedTrie};
 pub use witness::{
-    BagError, BagLevels, BagMaker, BagNodes, Deletes, UnfoldError, Unfolder, Witness, WitnessError,
-    WitnessNodes,
+    BagError, BagLevels, BagMaker, BagNodes, Deletes, HashedNodes, NodesByHash, UnfoldError,
+    Unfolder, Witness, WitnessError, WitnessNodes,
 };

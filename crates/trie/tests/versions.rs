@@ -5,8 +5,9 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{
-    Alone, BagLevels, BagMaker, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie,
-    ProofTargets, Stub, TrieError, UnfoldError, UpdateError, Version, VersionedTrie, commit,
+    Alone, BagLevels, BagMaker, BagNodes, Deletes, EMPTY_ROOT, HashedNodes, Lookup, NoResolve,
+    NodeRef, NodesByHash, PartialTrie, ProofTargets, Stub, TrieError, UnfoldError, UpdateError,
+    Version, VersionedTrie, commit,
 };
 
 fn root_of(trie: &VersionedTrie, version: &Version) -> B256 {
@@ -351,8 +352,13 @@ fn prune_at_any_level_and_go_on() {
         let mut trie = trie_of(&model);
         for _ in 0..6 {
             let (a, s) = (levels(&mut random), levels(&mut random));
+            let copy = trie.pruned(a, s);
             trie.prune(a, s)
                 .unwrap_or_else(|e| panic!("{seed} {a} {s} {e}"));
+            let (mut encoded, mut of_copy) = (Vec::new(), Vec::new());
+            trie.encode_to(&mut encoded);
+            copy.unwrap().encode_to(&mut of_copy);
+            assert!(encoded == of_copy, "{seed} {a} {s}");
             assert_eq!(trie.state_root().unwrap(), model.root());
             let (versions, version) = VersionedTrie::new(trie_of(&model)).unwrap();
             let mut maker = BagMaker::new(versions.at(&version), usize::MAX);
@@ -438,6 +444,84 @@ fn siblings_of_any_reader_suffice() {
             let mut after = model.clone();
             after.apply(&c);
             assert_eq!(part.state_root().unwrap(), after.root());
+        }
+    }
+}
+
+/// The list without copies has the nodes of the copy, of a whole trie and of its parts, whatever is deleted.
+#[test]
+fn nodes_for_changes_are_those_of_the_extract() {
+    for seed in cambium_seeds::seeds!(0..steps(200, 10_000) as u64) {
+        let mut random = Random(seed * 7 + 5);
+        let (na, ns) = (1 + random.below(40), 1 + random.below(12));
+        let accounts = match random.one_in(2) {
+            true => random.close_keys(na),
+            false => (0..na).map(|_| random.b256()).collect(),
+        };
+        let slots = random.close_keys(ns);
+        let mut model = Model::default();
+        for _ in 0..3 {
+            let changes = random.changes(&model, &accounts, &slots);
+            model.apply(&changes);
+        }
+        let changes = random.changes(&model, &accounts, &slots);
+        let reads = (0..random.below(6)).map(|_| {
+            let slots = (0..random.below(3)).map(|_| random.pick(&slots)).collect();
+            (random.pick(&accounts), slots)
+        });
+        let keys = ProofTargets::new(reads.collect());
+        let keys = keys.and(&ProofTargets::of_changes(changes.accounts()));
+        let mut whole = trie_of(&model);
+        let extract = whole.extract_for_changes(&keys, changes.accounts(), &mut NoResolve);
+        let expected = extract.unwrap().witness_nodes();
+        let listed = whole.nodes_for_changes(&keys, changes.accounts(), &mut NoResolve);
+        let listed = listed.unwrap();
+        for (hash, node) in &listed {
+            assert_eq!(keccak256(node), *hash);
+        }
+        let nodes: Vec<_> = listed.iter().map(|(_, node)| node.clone()).collect();
+        assert_eq!(nodes, expected, "{seed}");
+        // Without the node of one of them, no list is made.
+        let mut pruned = trie_of(&model);
+        pruned.prune(1, 0).unwrap();
+        if nodes.len() > 1 && !keys.accounts().is_empty() {
+            let failed = pruned.nodes_for_changes(&keys, changes.accounts(), &mut NoResolve);
+            assert!(failed.is_err(), "{seed}");
+        }
+    }
+}
+
+#[test]
+fn bags_hashed_in_groups_are_as_one() {
+    let many = hashed(&mut Random(3), 60, 4);
+    let whole = trie_of(&many.model);
+    let keys = many.model.0.keys().map(|path| (*path, vec![])).collect();
+    let targets = ProofTargets::new(keys);
+    let mut maker = BagMaker::of_trie(&whole, usize::MAX);
+    let levels = BagLevels {
+        accounts: 0,
+        slots: 0,
+        deletes: Deletes::Nothing,
+    };
+    maker.add(&targets, levels).unwrap();
+    let nodes = maker.finish();
+    let one = BagNodes::new(&nodes);
+    for groups in [1, 2, 3, 16, 300] {
+        let hashed: Vec<_> = nodes
+            .chunks(7)
+            .map(|part| HashedNodes::new(part, groups))
+            .collect();
+        let collect = |group| NodesByHash::collect(&hashed, group);
+        let mut bag = BagNodes::of_groups((0..groups).map(collect).collect());
+        assert_eq!((bag.len(), bag.bytes()), (one.len(), one.bytes()));
+        bag.extend(one.clone());
+        assert_eq!(bag.len(), nodes.len());
+        let root = whole.state_root().unwrap();
+        let mut trie = PartialTrie::from_stub(Path::EMPTY, Stub::bare(NodeRef::hash(root)));
+        trie.load(&targets, &mut bag.unfolder(60)).unwrap();
+        for (path, (account, _)) in &many.model.0 {
+            let found = trie.lookup(&Path::account(path));
+            assert_eq!(found, Lookup::Account(*account));
         }
     }
 }

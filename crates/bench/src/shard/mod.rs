@@ -4,7 +4,7 @@
 //!   table     1.19 million accounts: bytes of memory; gets one by one and in batches; puts; a root every 1,000 puts
 //!   bags      a block's keys, uniform and Zipf: bytes of the node bag by retention level, against a proof for each key
 //!   remote    gets over gRPC with witnesses, in batches, as they come and verified; server and clients on the same cores
-//!   builder   transfers that clients have run: bags verified, executed, state root, on all cores
+//!   builder   transfers that clients have run: bags verified, executed, state root, on one thread and on all cores
 //! ```
 //!
 //! Figures to beat are those of DMPT (216,000 gets/s, 245,000 puts/s, 775 MB at 1.19 million accounts; witnesses 95 % smaller
@@ -27,7 +27,7 @@ use data::{BATCH_KEYS, shard_of, trie_of, zipf};
 use rainblock::{RainBlock, Round};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
-use std::{error::Error, time::Instant};
+use std::{error::Error, num::NonZeroUsize, time::Instant};
 
 pub(crate) use data::{account_of, key_of, put, uniform};
 
@@ -45,15 +45,18 @@ pub(crate) struct ShardArgs {
     /// Number of accounts of the builder's state [default: 1,000,000, with --quick 50,000]
     #[arg(long)]
     builder_accounts: Option<u64>,
+    /// Numbers of threads of the builder, separated by commas [default: 1, and as many as processors]
+    #[arg(long, value_delimiter = ',')]
+    builder_threads: Vec<NonZeroUsize>,
     /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Tries to compare with, separated by commas: rainblock
+    /// Parts to run, separated by commas: table, bags, remote, builder [default: all]
+    #[arg(long, value_delimiter = ',')]
+    parts: Vec<String>,
+    /// Tries to compare the table with, separated by commas: rainblock
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
-    /// The table of accounts alone
-    #[arg(long)]
-    table: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -61,6 +64,8 @@ enum Peer {
     /// RainBlock's package for Node.js
     Rainblock,
 }
+
+const PARTS: [&str; 4] = ["table", "bags", "remote", "builder"];
 
 /// Puts between two roots.
 const ROOT_PUTS: usize = 1_000;
@@ -335,9 +340,28 @@ pub(crate) fn run(args: &ShardArgs, quick: bool) -> Result<Report, Box<dyn Error
     let builder_accounts = args
         .builder_accounts
         .unwrap_or(if quick { 50_000 } else { 1_000_000 });
-    let transfers = (args.keys as u64).min(builder_accounts / 8);
-    if !args.table {
-        builder::run(builder_accounts, transfers, 4, args.rounds, &mut report)?;
+    if let Some(unknown) = args.parts.iter().find(|it| !PARTS.contains(&it.as_str())) {
+        let parts = PARTS.join(", ");
+        return Err(format!("there is no part {unknown:?}: {parts}").into());
+    }
+    let is_wanted = |part: &str| args.parts.is_empty() || args.parts.iter().any(|it| it == part);
+    if is_wanted("builder") {
+        let transfers = (args.keys as u64).min(builder_accounts / 8);
+        let work = builder::Work {
+            accounts: builder_accounts,
+            transfers,
+            level: 4,
+            rounds: args.rounds,
+        };
+        let mut threads = args.builder_threads.clone();
+        if threads.is_empty() {
+            threads = vec![NonZeroUsize::MIN];
+            threads.extend(NonZeroUsize::new(cambium_crew::threads()));
+            threads.dedup();
+        }
+        builder::run(&work, &threads, &mut report)?;
+    }
+    if is_wanted("remote") {
         let time = std::time::Duration::from_millis(if quick { 300 } else { 3_000 });
         remote::run(accounts, args.rounds, time, &mut report)?;
     }
@@ -346,8 +370,10 @@ pub(crate) fn run(args: &ShardArgs, quick: bool) -> Result<Report, Box<dyn Error
     if sched_setaffinity(None, &one).is_err() {
         report.notes.push("not bound to one core".to_owned());
     }
-    table(args, accounts, &mut report)?;
-    if !args.table {
+    if is_wanted("table") {
+        table(args, accounts, &mut report)?;
+    }
+    if is_wanted("bags") {
         bags(args, bag_accounts, &mut report)?;
     }
     Ok(report)

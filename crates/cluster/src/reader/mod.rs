@@ -4,8 +4,10 @@
 //! a blinded node with that hash. So every value that it returns follows from the state root, whoever answered.
 
 mod error;
+mod trie;
 mod state;
 mod view;
+mod held;
 mod storage;
 
 pub use error::ReaderError;

@@ -1,19 +1,24 @@
 //! The trie of a reader: what is loaded into it, how it moves on, and what is made of it.
 
-use super::error::ReaderError;
+use super::{
+    error::ReaderError,
+    trie::{Job, StateTrie, leaves},
+};
 use crate::{
     bag::{NodeBag, ReadGroup, ReadRequest},
     shards::Shards,
 };
 use alloy_consensus::Header;
-use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
+use alloy_primitives::{B256, Bytes, KECCAK256_EMPTY, keccak256, map::HashMap};
 use cambium_primitives::{BlockId, BlockNumber, Changes, Path};
 use cambium_trie::{
-    Alone, BagLevels, BagMaker, BagNodes, Deletes, EMPTY_ROOT, Lookup, NodeRef, PartialTrie,
-    ProofTargets, Stub, UnfoldError, UpdateError, commit_with,
+    BagLevels, BagNodes, Deletes, Lookup, PartialTrie, ProofTargets, UnfoldError, UpdateError,
 };
 use parking_lot::RwLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    num::NonZeroUsize,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// Bytes of codes beyond which a reader forgets them, between two blocks.
 const CODE_BYTES_MAX: usize = 256 << 20;
@@ -25,7 +30,7 @@ pub struct Reader {
     pub(super) block: BlockId,
     /// Nodes at depths below these are kept from block to block.
     levels: [u8; 2],
-    pub(super) trie: RwLock<PartialTrie>,
+    pub(super) trie: RwLock<StateTrie>,
     pub(super) codes: RwLock<HashMap<B256, Bytes>>,
     pub(super) hashes: HashMap<BlockNumber, B256>,
     counters: Counters,
@@ -64,7 +69,7 @@ impl Reader {
             shards,
             block,
             levels: [accounts, slots],
-            trie: RwLock::new(trie_of(header.state_root)),
+            trie: RwLock::new(StateTrie::new(header.state_root, NonZeroUsize::MIN)),
             codes: RwLock::default(),
             hashes: hashes
                 .chain(parent.map(|number| (number, header.parent_hash)))
@@ -77,6 +82,21 @@ impl Reader {
     pub(crate) fn keeping(mut self, accounts: u8) -> Self {
         self.levels[0] = self.levels[0].max(accounts);
         self
+    }
+
+    /// Lets as many threads work on the trie.
+    pub(crate) fn set_threads(&mut self, threads: NonZeroUsize) {
+        self.trie.get_mut().set_threads(threads);
+    }
+
+    /// Divides the trie into parts for threads, if its root is a branch that is loaded.
+    pub(crate) fn divide(&mut self) {
+        self.trie.get_mut().divide();
+    }
+
+    /// How many threads work on the trie.
+    pub(crate) fn threads(&self) -> NonZeroUsize {
+        self.trie.read().threads()
     }
 
     /// Loads all nodes of the account trie at depths below `depth`, which is 1 or 2.
@@ -122,7 +142,7 @@ impl Reader {
         }
         // Siblings below nodes that were here already.
         let mut trie = self.trie.write();
-        let left = trie.load_siblings(targets, deletes, &mut BagNodes::default().unfolder(1));
+        let left = trie.load_siblings(targets, deletes, &BagNodes::default());
         drop(trie);
         let left = left.map_err(|error| update_error(self.block, error))?;
         let keys = left.iter().map(some_key_below);
@@ -136,27 +156,10 @@ impl Reader {
     /// The targets whose paths end at blinded nodes, by the depths of these.
     fn missing(&self, targets: &ProofTargets, deletes: Deletes) -> Vec<ReadGroup> {
         let trie = self.trie.read();
-        let stub_at = |path: &Path| match trie.lookup(path) {
-            Lookup::Stub { depth, .. } => Some(depth),
-            _ => None,
-        };
-        let mut groups = HashMap::<(u8, u8), Vec<(B256, Vec<B256>)>>::default();
-        for (account, slots) in targets.accounts() {
-            if let Some(depth) = stub_at(&Path::account(account)) {
-                let group = groups.entry((depth as u8, 0)).or_default();
-                group.push((*account, slots.clone()));
-                continue;
-            }
-            let mut of_depth = HashMap::<u8, Vec<B256>>::default();
-            for slot in slots {
-                if let Some(depth) = stub_at(&Path::slot(account, slot)) {
-                    of_depth.entry((depth - 64) as u8).or_default().push(*slot);
-                }
-            }
-            for (depth, slots) in of_depth {
-                let group = groups.entry((64, depth)).or_default();
-                group.push((*account, slots));
-            }
+        let found = trie.read_with(targets.accounts(), missing_of);
+        let mut groups = ByDepths::default();
+        for (levels, targets) in found.into_iter().flatten() {
+            groups.entry(levels).or_default().extend(targets);
         }
         let mut groups: Vec<_> = groups
             .into_iter()
@@ -214,14 +217,11 @@ impl Reader {
     /// Unfolds the nodes of a bag on the paths of targets.
     fn take_nodes(&self, bag: &BagNodes, groups: &[ReadGroup]) -> Result<(), ReaderError> {
         let mut trie = self.trie.write();
-        for group in groups {
-            let targets = group.targets.accounts();
-            let leaves = targets.iter().map(|(_, slots)| 1 + slots.len()).sum();
-            let loaded = trie.load(&group.targets, &mut bag.unfolder(leaves));
+        for ReadGroup { targets, levels } in groups {
+            let loaded = trie.load(targets, bag);
             loaded.map_err(|error| update_error(self.block, error))?;
-            let deletes = group.levels.deletes;
-            if deletes != Deletes::Nothing {
-                let loaded = trie.load_siblings(&group.targets, deletes, &mut bag.unfolder(leaves));
+            if levels.deletes != Deletes::Nothing {
+                let loaded = trie.load_siblings(targets, levels.deletes, bag);
                 loaded.map_err(|error| update_error(self.block, error))?;
             }
         }
@@ -231,16 +231,14 @@ impl Reader {
     /// Takes nodes of a bag on the paths of targets where the trie has blinded nodes with their hashes. Returns the number of
     /// accounts and slots whose paths are incomplete afterwards.
     pub fn offer(&self, bag: &BagNodes, targets: &ProofTargets) -> usize {
-        let keys = targets.accounts().iter();
-        let slots = keys.map(|(_, slots)| slots.len()).sum::<usize>();
-        let leaves = targets.accounts().len() + slots;
+        let all = leaves(targets.accounts());
         let mut trie = self.trie.write();
         // A node that does not belong where it was found leaves the path incomplete, as one does that is missing.
-        let missing = trie.load_known(targets, &mut bag.unfolder(leaves));
-        if slots > 0 {
-            let _ = trie.load_siblings(targets, Deletes::Slots, &mut bag.unfolder(leaves));
+        let missing = trie.load_known(targets, bag);
+        if all > targets.accounts().len() {
+            let _ = trie.load_siblings(targets, Deletes::Slots, bag);
         }
-        missing.unwrap_or(leaves)
+        missing.unwrap_or(all)
     }
 
     /// Keeps codes, which are known by their hashes.
@@ -261,8 +259,10 @@ impl Reader {
         let hashes: std::collections::BTreeSet<_> = targets
             .accounts()
             .iter()
-            .filter_map(|(path, _)| match trie.lookup(&Path::account(path)) {
-                Lookup::Account(account) => Some(account.code_hash),
+            .filter_map(|(path, _)| match trie.account(path) {
+                Lookup::Account(account) if account.code_hash != KECCAK256_EMPTY => {
+                    Some(account.code_hash)
+                }
                 _ => None,
             })
             .collect();
@@ -280,11 +280,8 @@ impl Reader {
         targets: &ProofTargets,
         levels: BagLevels,
     ) -> Result<Vec<Bytes>, ReaderError> {
-        let trie = self.trie.read();
-        let mut maker = BagMaker::of_trie(&trie, usize::MAX);
-        let added = maker.add(targets, levels);
-        added.map_err(|_| ReaderError::Incomplete(self.block))?;
-        Ok(maker.finish())
+        let nodes = self.trie.read().nodes(targets, levels);
+        nodes.ok_or(ReaderError::Incomplete(self.block))
     }
 
     /// The nodes that reading targets and applying changes need, and no others. All of them must have been loaded.
@@ -297,12 +294,8 @@ impl Reader {
         targets: &ProofTargets,
         changes: &Changes,
     ) -> Result<Vec<Bytes>, ReaderError> {
-        let mut trie = self.trie.write();
-        let nothing = BagNodes::default();
-        let extracted =
-            trie.extract_for_changes(targets, changes.accounts(), &mut nothing.unfolder(1));
-        let extracted = extracted.map_err(|_| ReaderError::Incomplete(self.block))?;
-        Ok(extracted.witness_nodes())
+        let nodes = self.trie.write().witness(targets, changes.accounts());
+        nodes.map_err(|_| ReaderError::Incomplete(self.block))
     }
 
     /// Loads what applying changes needs.
@@ -311,7 +304,16 @@ impl Reader {
     ///
     /// If it can't be read.
     pub fn load_for_changes(&self, changes: &Changes) -> Result<(), ReaderError> {
-        self.load(&ProofTargets::of_changes(changes.accounts()), Deletes::All)
+        self.load(
+            &ProofTargets::of_changes(changes.accounts()),
+            Deletes::Nothing,
+        )?;
+        // The kind of a node that remains beside a deleted leaf decides how their branch collapses.
+        let deleted = ProofTargets::of_deletes(changes.accounts());
+        match deleted.accounts() {
+            [] => Ok(()),
+            _ => self.load(&deleted, Deletes::All),
+        }
     }
 
     /// Moves on to a child of the block: applies its changes, verifies that they lead to its state root, and prunes the
@@ -327,11 +329,12 @@ impl Reader {
             return Err(ReaderError::NotChild { block, head });
         }
         self.load_for_changes(changes)?;
-        let before = self.trie.get_mut().state_root().unwrap_or_default();
-        let (got, expected) = (self.apply(block, changes)?, header.state_root);
+        let before = self.trie.get_mut().state_root();
+        let got = self.apply(block, changes, Vec::new())?;
+        let expected = header.state_root;
         if got != expected {
             // What was read of the block is lost.
-            *self.trie.get_mut() = trie_of(before);
+            self.trie.get_mut().forget(before);
             return Err(ReaderError::Root {
                 block,
                 expected,
@@ -353,24 +356,42 @@ impl Reader {
         changes: &Changes,
         header: impl FnOnce(&PartialTrie, B256) -> Header,
     ) -> Result<BlockId, ReaderError> {
-        let root = self.apply(self.block, changes)?;
-        let header = header(self.trie.get_mut(), root);
+        self.advance_beside(changes, Vec::new(), header)
+    }
+
+    /// As [`Self::advance_by`]. Threads do the jobs `beside` meanwhile, which end before the header is made.
+    pub(crate) fn advance_beside(
+        &mut self,
+        changes: &Changes,
+        beside: Vec<Box<dyn FnOnce() + Send + '_>>,
+        header: impl FnOnce(&PartialTrie, B256) -> Header,
+    ) -> Result<BlockId, ReaderError> {
+        let beside = beside.into_iter().map(|job| -> Job<'_> {
+            Box::new(|| {
+                job();
+                Ok(())
+            })
+        });
+        let root = self.apply(self.block, changes, beside.collect())?;
+        let header = header(self.trie.get_mut().top(), root);
         let block = BlockId::new(header.number, header.hash_slow());
         self.move_to(block);
         Ok(block)
     }
 
     /// Applies changes of `block`. Returns the root.
-    fn apply(&mut self, block: BlockId, changes: &Changes) -> Result<B256, ReaderError> {
+    fn apply(
+        &mut self,
+        block: BlockId,
+        changes: &Changes,
+        beside: Vec<Job<'_>>,
+    ) -> Result<B256, ReaderError> {
         let trie = self.trie.get_mut();
-        let before = trie.state_root().unwrap_or_default();
-        let applied = trie.apply(changes.accounts(), &mut BagNodes::default().unfolder(1));
-        if let Err(error) = applied {
-            *trie = trie_of(before);
-            return Err(update_error(block, error));
-        }
-        commit_with(&mut [&mut *trie], &mut Default::default(), &Alone);
-        Ok(trie.state_root().unwrap_or_default())
+        let before = trie.state_root();
+        trie.apply(changes.accounts(), beside).map_err(|error| {
+            trie.forget(before);
+            update_error(block, error)
+        })
     }
 
     fn move_to(&mut self, block: BlockId) {
@@ -396,14 +417,9 @@ impl Reader {
     ///
     /// Never for a trie that was read, and hashed since it changed.
     pub fn settle(&mut self) -> Result<(), ReaderError> {
-        let [accounts, slots] = self.levels;
-        let block = self.block;
-        let trie = self.trie.get_mut();
-        let pruned = trie.prune(accounts, slots);
+        let ([accounts, slots], block) = (self.levels, self.block);
+        let pruned = self.trie.get_mut().prune([accounts, slots]);
         pruned.map_err(|error| update_error(block, UpdateError::Trie(error)))?;
-        if let Some(compacted) = trie.compacted() {
-            *trie = compacted;
-        }
         let codes = self.codes.get_mut();
         if codes.values().map(|code| code.len()).sum::<usize>() > CODE_BYTES_MAX {
             codes.clear();
@@ -425,12 +441,34 @@ fn update_error(block: BlockId, error: UpdateError<UnfoldError>) -> ReaderError 
     }
 }
 
-/// A trie of which the root alone is known.
-fn trie_of(root: B256) -> PartialTrie {
-    match root {
-        EMPTY_ROOT => PartialTrie::new(Path::EMPTY),
-        root => PartialTrie::from_stub(Path::EMPTY, Stub::bare(NodeRef::hash(root))),
+/// Targets by the depths of the blinded nodes at which their paths end: in the account trie, and in a storage trie.
+type ByDepths = HashMap<(u8, u8), Vec<(B256, Vec<B256>)>>;
+
+/// The targets of one trie whose paths end at blinded nodes.
+fn missing_of(trie: &PartialTrie, targets: &[(B256, Vec<B256>)]) -> ByDepths {
+    let stub_at = |path: &Path| match trie.lookup(path) {
+        Lookup::Stub { depth, .. } => Some(depth),
+        _ => None,
+    };
+    let mut groups = ByDepths::default();
+    for (account, slots) in targets {
+        if let Some(depth) = stub_at(&Path::account(account)) {
+            let group = groups.entry((depth as u8, 0)).or_default();
+            group.push((*account, slots.clone()));
+            continue;
+        }
+        let mut of_depth = HashMap::<u8, Vec<B256>>::default();
+        for slot in slots {
+            if let Some(depth) = stub_at(&Path::slot(account, slot)) {
+                of_depth.entry((depth - 64) as u8).or_default().push(*slot);
+            }
+        }
+        for (depth, slots) in of_depth {
+            let group = groups.entry((64, depth)).or_default();
+            group.push((*account, slots));
+        }
     }
+    groups
 }
 
 /// A key whose path begins with this one.

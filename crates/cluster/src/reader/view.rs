@@ -1,12 +1,12 @@
 //! A reader as the state that revm executes on.
 
-use super::{error::ReaderError, state::Reader};
+use super::{error::ReaderError, state::Reader, trie::StateTrie};
 use alloy_primitives::{
     Address, B256, KECCAK256_EMPTY, U256, keccak256,
     map::{HashMap, HashSet},
 };
 use cambium_evm::{ManyRead, StateRead, account_info};
-use cambium_primitives::{Account, Path};
+use cambium_primitives::Account;
 use cambium_state::bytecode;
 use cambium_trie::{Deletes, Lookup, ProofTargets};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
@@ -58,29 +58,29 @@ pub struct ReaderView<'r> {
 
 impl ReaderView<'_> {
     fn account(&self, path: &B256) -> Result<Option<Account>, ReaderError> {
-        let found = self.lookup(&Path::account(path), || vec![(*path, vec![])])?;
+        let targets = || vec![(*path, vec![])];
+        let found = self.lookup(|trie| Leaf::of(trie.account(path)), targets)?;
         Ok(found.and_then(|leaf| leaf.account()))
     }
 
     fn slot(&self, account: &B256, slot: &B256) -> Result<U256, ReaderError> {
-        let path = Path::slot(account, slot);
-        let found = self.lookup(&path, || vec![(*account, vec![*slot])])?;
+        let targets = || vec![(*account, vec![*slot])];
+        let found = self.lookup(|trie| Leaf::of(trie.slot(account, slot)), targets)?;
         Ok(found.and_then(|leaf| leaf.slot()).unwrap_or_default())
     }
 
     fn lookup(
         &self,
-        path: &Path,
+        find: impl Fn(&StateTrie) -> Option<Option<Leaf>>,
         targets: impl Fn() -> Vec<(B256, Vec<B256>)>,
     ) -> Result<Option<Leaf>, ReaderError> {
         let reader = self.reader;
         for _ in 0..ROUNDS_MAX {
-            match reader.trie.read().lookup(path) {
-                Lookup::Account(account) => return Ok(Some(Leaf::Account(account))),
-                Lookup::Slot(value) => return Ok(Some(Leaf::Slot(value))),
-                Lookup::Absent | Lookup::Entry(_) => return Ok(None),
-                Lookup::Stub { .. } if !self.asks => break,
-                Lookup::Stub { .. } => {}
+            let found = find(&reader.trie.read());
+            match found {
+                Some(leaf) => return Ok(leaf),
+                None if !self.asks => break,
+                None => {}
             }
             reader.load(&ProofTargets::new(targets()), Deletes::Nothing)?;
         }
@@ -89,20 +89,30 @@ impl ReaderView<'_> {
 }
 
 /// A leaf of the state trie.
-enum Leaf {
+pub(super) enum Leaf {
     Account(Account),
     Slot(U256),
 }
 
 impl Leaf {
-    const fn account(self) -> Option<Account> {
+    /// What a look-up found. `None` at a blinded node.
+    pub(super) fn of(found: Lookup<'_>) -> Option<Option<Self>> {
+        match found {
+            Lookup::Account(account) => Some(Some(Self::Account(account))),
+            Lookup::Slot(value) => Some(Some(Self::Slot(value))),
+            Lookup::Absent | Lookup::Entry(_) => Some(None),
+            Lookup::Stub { .. } => None,
+        }
+    }
+
+    pub(super) const fn account(self) -> Option<Account> {
         match self {
             Self::Account(account) => Some(account),
             Self::Slot(_) => None,
         }
     }
 
-    const fn slot(self) -> Option<U256> {
+    pub(super) const fn slot(self) -> Option<U256> {
         match self {
             Self::Slot(value) => Some(value),
             Self::Account(_) => None,

@@ -7,7 +7,7 @@
 
 use super::{
     nodes::{UnfoldError, Unfolder},
-    unfold::{Leaves, Unfold, by_hash},
+    unfold::{ByHash, Leaves, Unfold, by_hash, each_hashed},
 };
 use crate::{
     arena::{Link, NodeId},
@@ -17,7 +17,7 @@ use crate::{
     partial::PartialTrie,
     versions::VersionView,
 };
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use hashbrown::{HashMap, HashSet};
@@ -357,37 +357,113 @@ impl Deletes {
 }
 
 /// Nodes of a bag by their hashes.
+#[derive(Clone, Debug)]
+pub struct BagNodes(Vec<NodesByHash>);
+
+/// Nodes that were hashed, and are in no [`BagNodes`] yet: the groups of those of its maps.
+#[derive(Debug)]
+pub struct HashedNodes<'n>(Vec<Vec<(B256, &'n Bytes)>>);
+
+/// The nodes of one of several groups that nodes are divided into by their hashes.
 #[derive(Clone, Debug, Default)]
-pub struct BagNodes(HashMap<B256, Bytes>);
+pub struct NodesByHash(HashMap<B256, Bytes>);
+
+impl Default for BagNodes {
+    fn default() -> Self {
+        Self(vec![NodesByHash::default()])
+    }
+}
+
+impl<'n> HashedNodes<'n> {
+    /// Hashes each of `nodes`, which are untrusted, once, and divides them into `groups`. Threads can hash the nodes of many bags
+    /// by this, and then collect each group ([`NodesByHash::collect`]).
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no groups.
+    pub fn new(nodes: impl IntoIterator<Item = &'n Bytes>, groups: usize) -> Self {
+        let nodes = nodes.into_iter();
+        let expected = nodes.size_hint().0.div_ceil(groups);
+        let mut hashed: Vec<_> = (0..groups).map(|_| Vec::with_capacity(expected)).collect();
+        each_hashed(nodes, |hash, node| {
+            hashed[map_of(&hash, groups)].push((hash, node));
+        });
+        Self(hashed)
+    }
+}
+
+impl NodesByHash {
+    /// Collects the nodes of group `group` from all of `hashed`.
+    pub fn collect(hashed: &[HashedNodes<'_>], group: usize) -> Self {
+        let groups = hashed.iter().map(|hashed| &hashed.0[group]);
+        let mut nodes = HashMap::with_capacity(groups.clone().map(Vec::len).sum());
+        nodes.extend(
+            groups
+                .flatten()
+                .map(|(hash, node)| (*hash, (*node).clone())),
+        );
+        Self(nodes)
+    }
+}
 
 impl BagNodes {
     /// Hashes each of `nodes`, which are untrusted, once.
     pub fn new(nodes: &[Bytes]) -> Self {
-        Self(by_hash(nodes))
+        Self(vec![NodesByHash(by_hash(nodes))])
+    }
+
+    /// All nodes of these groups, in their order, of which there must be at least one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no groups.
+    pub fn of_groups(groups: Vec<NodesByHash>) -> Self {
+        assert!(!groups.is_empty(), "nodes are in at least one group");
+        Self(groups)
     }
 
     /// Adds the nodes of another bag.
     pub fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        let groups = self.0.len();
+        for (hash, node) in other.0.into_iter().flat_map(|group| group.0) {
+            self.0[map_of(&hash, groups)].0.insert(hash, node);
+        }
     }
 
     /// Number of different nodes.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.iter().map(|group| group.0.len()).sum()
     }
 
     /// Whether there is no node.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// Bytes of the nodes.
     pub fn bytes(&self) -> usize {
-        self.0.values().map(|node| node.len()).sum()
+        let nodes = self.0.iter().flat_map(|group| group.0.values());
+        nodes.map(|node| node.len()).sum()
     }
 
     /// What unfolds the nodes where a trie has a blinded node with their hash, for `leaves` accounts and slots.
     pub fn unfolder(&self, leaves: usize) -> Unfolder<'_> {
-        Unfolder(Unfold::new(&self.0, Leaves::Accounts, leaves))
+        Unfolder(Unfold::new(ByHash::Many(&self.0), Leaves::Accounts, leaves))
+    }
+}
+
+/// The group of a node with this hash.
+fn map_of(hash: &B256, groups: usize) -> usize {
+    let [.., high, low] = hash.0;
+    usize::from(u16::from_be_bytes([high, low])) % groups
+}
+
+impl<'a> ByHash<'a> {
+    /// The node with this hash.
+    pub(super) fn get(self, hash: &B256) -> Option<&'a Bytes> {
+        match self {
+            Self::One(nodes) => nodes.get(hash),
+            Self::Many(groups) => groups[map_of(hash, groups.len())].0.get(hash),
+        }
     }
 }

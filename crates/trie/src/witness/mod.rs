@@ -21,7 +21,7 @@ mod unfold;
 mod nodes;
 mod bag;
 
-pub use bag::{BagError, BagLevels, BagMaker, BagNodes, Deletes};
+pub use bag::{BagError, BagLevels, BagMaker, BagNodes, Deletes, HashedNodes, NodesByHash};
 pub use listed::{Witness, WitnessError};
 pub use nodes::{UnfoldError, Unfolder, WitnessNodes};
 pub(crate) use unfold::Wanted;

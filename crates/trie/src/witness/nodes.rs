@@ -2,7 +2,7 @@
 
 use super::{
     listed::WitnessError,
-    unfold::{Leaves, Unfold, by_hash},
+    unfold::{ByHash, Leaves, Unfold, by_hash},
 };
 use crate::{
     arena::Link,
@@ -303,7 +303,11 @@ impl WitnessNodes {
 
     /// Returns what unfolds nodes of [`Self::trie`] for an update or a look-up of `leaves` accounts and slots.
     pub fn unfolder(&self, leaves: usize) -> Unfolder<'_> {
-        Unfolder(Unfold::new(&self.nodes, Leaves::Accounts, leaves))
+        Unfolder(Unfold::new(
+            ByHash::One(&self.nodes),
+            Leaves::Accounts,
+            leaves,
+        ))
     }
 }
 

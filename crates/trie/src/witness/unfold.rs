@@ -1,6 +1,6 @@
 //! A trie with a node for each place of the nodes of a witness.
 
-use super::listed::WitnessError;
+use super::{bag::NodesByHash, listed::WitnessError};
 use crate::{
     arena::{Link, NodeId, nibble},
     extract::below,
@@ -10,6 +10,7 @@ use crate::{
         Child, Malformed, RawNode, decode_account, decode_entry, decode_slot, decode_upper_entry,
     },
 };
+use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes};
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
@@ -123,7 +124,7 @@ impl PartialTrie {
             return Ok((trie, nodes.len()));
         }
         let nodes_by_hash = by_hash(nodes);
-        let mut unfold = Unfold::new(&nodes_by_hash, leaves, wanted.leaves());
+        let mut unfold = Unfold::new(ByHash::One(&nodes_by_hash), leaves, wanted.leaves());
         unfold.within = root;
         let child = Child::Hash(root);
         let unfolded = unfold.child(&mut trie, child, &Path::EMPTY, false, wanted);
@@ -134,15 +135,42 @@ impl PartialTrie {
 
 pub(super) fn by_hash(nodes: &[Bytes]) -> HashMap<B256, Bytes> {
     let mut by_hash = HashMap::with_capacity(nodes.len());
-    let mut batch = Batch::new();
-    for group in nodes.chunks(512) {
+    each_hashed(nodes.iter(), |hash, node| {
+        by_hash.insert(hash, node.clone());
+    });
+    by_hash
+}
+
+/// Nodes that are hashed together: as many as stay in the processor's caches.
+const HASHED_AT_ONCE: usize = 256;
+
+/// Hashes nodes, and calls `put` with each.
+pub(super) fn each_hashed<'n>(
+    nodes: impl Iterator<Item = &'n Bytes>,
+    mut put: impl FnMut(B256, &'n Bytes),
+) {
+    let (mut batch, mut group) = (Batch::new(), Vec::with_capacity(HASHED_AT_ONCE));
+    let mut nodes = nodes.fuse();
+    loop {
+        group.extend(nodes.by_ref().take(HASHED_AT_ONCE));
+        if group.is_empty() {
+            return;
+        }
         batch.clear();
-        for node in group {
+        for node in &group {
             batch.push(node);
         }
-        by_hash.extend(batch.run().iter().copied().zip(group.iter().cloned()));
+        for (hash, node) in batch.run().iter().zip(group.drain(..)) {
+            put(*hash, node);
+        }
     }
-    by_hash
+}
+
+/// Nodes by their hashes, in one map or in several.
+#[derive(Clone, Copy)]
+pub(super) enum ByHash<'a> {
+    One(&'a HashMap<B256, Bytes>),
+    Many(&'a [NodesByHash]),
 }
 
 /// Kind of the leaves at 64 nibbles.
@@ -161,7 +189,7 @@ pub(super) enum Fault {
 
 /// Unfolds nodes.
 pub(super) struct Unfold<'a> {
-    nodes: &'a HashMap<B256, Bytes>,
+    nodes: ByHash<'a>,
     reached: HashSet<B256>,
     /// Number of nodes that the trie may have, without those for nodes that are reached.
     nodes_max: usize,
@@ -173,7 +201,7 @@ pub(super) struct Unfold<'a> {
 
 impl<'a> Unfold<'a> {
     /// Unfolds to a trie in which `wanted` leaves are asked for.
-    pub(super) fn new(nodes: &'a HashMap<B256, Bytes>, leaves: Leaves, wanted: usize) -> Self {
+    pub(super) fn new(nodes: ByHash<'a>, leaves: Leaves, wanted: usize) -> Self {
         let nodes_max = UNFOLDED_MAX.saturating_add(UNFOLDED_MAX_A_LEAF.saturating_mul(wanted));
         Self {
             nodes,
@@ -215,13 +243,13 @@ impl<'a> Unfold<'a> {
         hash: B256,
         at: &Path,
     ) -> Result<Option<Link>, Fault> {
-        if !self.nodes.contains_key(&hash) {
+        let Some(rlp) = self.nodes.get(&hash) else {
             return Ok(None);
-        }
+        };
         // A path of 64 nibbles is a storage root's.
         let in_storage = at.len() >= ACCOUNT_NIBBLES;
         let wanted = Wanted::Keys(&[]);
-        self.child(trie, Child::Hash(hash), at, in_storage, wanted)
+        self.found(trie, hash, rlp, at, in_storage, wanted)
             .map(Some)
     }
 
@@ -242,20 +270,32 @@ impl<'a> Unfold<'a> {
                 self.node(trie, rlp, memo, at, in_storage, wanted)
             }
             Child::Hash(hash) => {
-                let nodes = self.nodes;
-                let Some(rlp) = nodes.get(&hash) else {
+                let Some(rlp) = self.nodes.get(&hash) else {
                     return self.blinded(trie, hash);
                 };
-                if self.reached.insert(hash) {
-                    self.nodes_left += UNFOLDED_MAX_EACH;
-                }
-                let memo = NodeRef::hash(hash);
-                let parent = core::mem::replace(&mut self.within, hash);
-                let link = self.node(trie, rlp, memo, at, in_storage, wanted)?;
-                self.within = parent;
-                Ok(link)
+                self.found(trie, hash, rlp, at, in_storage, wanted)
             }
         }
+    }
+
+    /// Adds a listed node, as [`Self::child`].
+    fn found(
+        &mut self,
+        trie: &mut PartialTrie,
+        hash: B256,
+        rlp: &[u8],
+        at: &Path,
+        in_storage: bool,
+        wanted: Wanted<'_>,
+    ) -> Result<Link, Fault> {
+        if self.reached.insert(hash) {
+            self.nodes_left += UNFOLDED_MAX_EACH;
+        }
+        let memo = NodeRef::hash(hash);
+        let parent = core::mem::replace(&mut self.within, hash);
+        let link = self.node(trie, rlp, memo, at, in_storage, wanted)?;
+        self.within = parent;
+        Ok(link)
     }
 
     /// Adds the child, at `to`, of a node below which leaves are `wanted`. A leaf with no path of its own comes with
@@ -298,11 +338,16 @@ impl<'a> Unfold<'a> {
             }
             RawNode::Branch(raw) => {
                 let mut children = [Link::EMPTY; 16];
+                let stay_blinded = wanted.is_nothing() && at.len() + 1 != ACCOUNT_NIBBLES;
                 for (nibble, child) in raw.into_iter().enumerate() {
-                    if child != Child::Empty {
-                        let to = at.child(nibble as u8);
-                        children[nibble] = self.below(trie, child, &to, in_storage, wanted)?;
-                    }
+                    children[nibble] = match child {
+                        Child::Empty => continue,
+                        Child::Hash(hash) if stay_blinded => self.blinded(trie, hash)?,
+                        child => {
+                            let to = at.child(nibble as u8);
+                            self.below(trie, child, &to, in_storage, wanted)?
+                        }
+                    };
                 }
                 trie.push_branch(children)
             }
