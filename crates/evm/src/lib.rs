@@ -62,3 +62,4 @@ pub use recorder::{Recorder, Touched};
 pub use rules::Rules;
 pub use senders::{SignatureError, recover_part, recover_sender, recover_senders};
 pub use sequential::Sequential;
+pub use system::deposits;

@@ -151,7 +151,11 @@ fn commit<DB: StateRead>(
 }
 
 /// The deposits in the logs of `receipts` (EIP-6110), 192 bytes each.
-pub(crate) fn deposits<E>(
+///
+/// # Errors
+///
+/// [`ExecutionError::MalformedDeposit`].
+pub fn deposits<E>(
     contract: Address,
     receipts: &[Receipt],
 ) -> Result<Bytes, ExecutionError<E>> {

@@ -82,7 +82,7 @@ pub use follower::HistoryFollower;
 pub use history::{CatchUp, CheckedHistory, History, HistoryStats};
 pub use keeper::HistoryOptions;
 pub use node::WholeNodes;
-pub use state_at::StateAt;
+pub use state_at::{StateAt, StateNodes};
 
 /// Number of the format of each kind of file that this version writes, by the name of the kind.
 pub const FORMATS: [(&str, u32); 2] = [

@@ -6,6 +6,7 @@ use crate::{
     in_order::OldValues,
     nodes::{NodeReader, trie_error},
     old::Old,
+    rewind::Source,
     run::PagesAhead,
     runs::Runs,
 };
@@ -13,8 +14,8 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path, SlotValue};
 use cambium_state::{StateError, StateTrie, View, account_info};
 use cambium_trie::{
-    AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LeafRange, NoResolve, PartialTrie,
-    ProofTargets, RangeProof, StorageKey, TrieError, UpdateError,
+    AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LeafRange, Link, NoResolve, NodeRef,
+    PartialTrie, ProofTargets, RangeProof, Resolve, StorageKey, Stub, TrieError, UpdateError,
 };
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -257,6 +258,27 @@ impl StateAt {
         Ok(root)
     }
 
+    /// The state trie, blinded from the root on, with a resolver of its nodes. Callers that compute roots of states
+    /// above this one apply their changes to it, one block after another: each node is loaded once.
+    ///
+    /// # Errors
+    ///
+    /// As [`StateAt::extract`].
+    pub fn partial_trie(&self) -> Result<(PartialTrie, StateNodes<'_>), HistoryError> {
+        if let Some(old) = &self.old {
+            let mut nodes = self.nodes(old)?;
+            let trie = nodes.root()?;
+            return Ok((trie, StateNodes(Source::Past(Box::new(nodes)))));
+        }
+        let present = self.present.trie()?;
+        let trie = match present.root() {
+            EMPTY_ROOT => PartialTrie::new(Path::EMPTY),
+            root => PartialTrie::from_stub(Path::EMPTY, Stub::bare(NodeRef::hash(root))),
+        };
+        let nodes = Source::Present(Box::new(present.reader()));
+        Ok((trie, StateNodes(nodes)))
+    }
+
     /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are blinded. Each node is
     /// hashed, and compared with the reference in its parent. No proof waits for another, or for an import.
     ///
@@ -432,6 +454,29 @@ impl StateAt {
             }
         }
         Ok(value)
+    }
+}
+
+/// Resolves the blinded nodes of the state trie after a block: see [`StateAt::partial_trie`].
+pub struct StateNodes<'a>(Source<'a>);
+
+impl Resolve for StateNodes<'_> {
+    type Error = HistoryError;
+
+    fn resolve(
+        &mut self,
+        path: &Path,
+        stub: &Stub,
+        into: &mut PartialTrie,
+    ) -> Result<Link, HistoryError> {
+        self.0.resolve(path, stub, into)
+    }
+
+    fn read_ahead(&mut self, nodes: &[(Path, Stub)]) -> Result<(), HistoryError> {
+        match &mut self.0 {
+            Source::Present(reader) => Ok(reader.read_ahead(nodes)?),
+            Source::Past(reader) => reader.read_ahead(nodes),
+        }
     }
 }
 

@@ -48,6 +48,32 @@ impl RpcError {
     pub const PRUNED: i64 = 4444;
     /// The code reverts.
     pub const REVERT: i64 = 3;
+    /// A simulated call ends with an error other than a revert.
+    pub const EXECUTION: i64 = -32015;
+    /// The nonce of a simulated call is below the sender's.
+    pub const NONCE_TOO_LOW: i64 = -38010;
+    /// The nonce of a simulated call is above the sender's.
+    pub const NONCE_TOO_HIGH: i64 = -38011;
+    /// A simulated call pays less than the base fee.
+    pub const FEE_TOO_LOW: i64 = -38012;
+    /// A simulated call has less gas than it takes to begin.
+    pub const INTRINSIC_GAS: i64 = -38013;
+    /// The sender of a simulated call can't pay for it.
+    pub const NO_FUNDS: i64 = -38014;
+    /// A simulated call has more gas than is left in its block.
+    pub const BLOCK_GAS: i64 = -38015;
+    /// The numbers of simulated blocks do not increase.
+    pub const BLOCK_NUMBER: i64 = -38020;
+    /// The timestamps of simulated blocks do not increase.
+    pub const BLOCK_TIME: i64 = -38021;
+    /// A precompiled contract is moved to where it is.
+    pub const MOVED_TO_ITSELF: i64 = -38022;
+    /// The sender of a simulated call is a contract.
+    pub const SENDER_HAS_CODE: i64 = -38024;
+    /// The code that creates a contract is too long.
+    pub const INIT_CODE: i64 = -38025;
+    /// A simulation is larger than the server allows.
+    pub const SIMULATION: i64 = -38026;
 
     /// An error without data.
     pub fn new(code: i64, message: impl Display) -> Self {

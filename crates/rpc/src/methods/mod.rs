@@ -13,6 +13,7 @@ mod raw;
 mod net;
 mod forks;
 mod call;
+mod simulate;
 mod trace;
 
 use crate::table::Methods;
@@ -33,6 +34,7 @@ impl Methods {
             net::add,
             forks::add,
             call::add,
+            simulate::add,
             trace::add,
         ] {
             methods = add(methods);

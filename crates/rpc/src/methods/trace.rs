@@ -6,7 +6,10 @@
 use super::{
     block_id,
     blocks::{by_hash, by_number},
-    call::{CallEnv, CallState, ChangedState, change, rules_of},
+    call::{
+        CallEnv, CallPrecompiles, CallState, ChangedState, change, commit, rules_of, system_call,
+        transact,
+    },
 };
 use crate::{
     cancel::Cancel,
@@ -24,7 +27,7 @@ use alloy_rpc_types_trace::geth::{GethDebugTracingOptions, GethTrace};
 use cambium_chain::{Block, block_env, config_env, transaction_env};
 use cambium_node::BlockRef;
 use revm::{
-    Context, DatabaseCommit, ExecuteEvm, InspectEvm, MainBuilder, MainContext, SystemCallEvm,
+    Context, InspectEvm, MainBuilder, MainContext,
     context::{
         TxEnv,
         result::{EVMError, ResultAndState},
@@ -116,6 +119,7 @@ impl Replay {
         let spec = call.node.chain()?.spec();
         let rules = rules_of(spec, header);
         let env = CallEnv {
+            precompiles: CallPrecompiles::new(rules.spec),
             cfg: config_env(&rules, header.gas_limit),
             block: block_env(header, &rules),
         };
@@ -137,26 +141,16 @@ impl Replay {
 
     /// What the block itself does before its transactions (EIP-4788, EIP-2935).
     fn system_call(&mut self, to: Address, word: B256) -> Result<(), RpcError> {
-        let mut evm = Context::mainnet()
-            .with_db(&mut self.state)
-            .with_cfg(self.env.cfg.clone())
-            .with_block(self.env.block.clone())
-            .build_mainnet();
-        let done = evm.system_call(to, Bytes::copy_from_slice(word.as_slice()));
-        let state = done.map_err(failed)?.state;
-        self.state.commit(state);
+        let data = Bytes::copy_from_slice(word.as_slice());
+        let done = system_call(&mut self.state, &self.env, to, data);
+        commit(&mut self.state, done.map_err(failed)?.state);
         Ok(())
     }
 
     /// Executes a transaction that nobody looks at.
     fn run(&mut self, transaction: TxEnv) -> Result<(), RpcError> {
-        let mut evm = Context::mainnet()
-            .with_db(&mut self.state)
-            .with_cfg(self.env.cfg.clone())
-            .with_block(self.env.block.clone())
-            .build_mainnet();
-        let state = evm.transact(transaction).map_err(failed)?.state;
-        self.state.commit(state);
+        let done = transact(&mut self.state, &self.env, transaction);
+        commit(&mut self.state, done.map_err(failed)?.state);
         Ok(())
     }
 
@@ -171,7 +165,8 @@ impl Replay {
             .with_db(&mut self.state)
             .with_cfg(self.env.cfg.clone())
             .with_block(self.env.block.clone())
-            .build_mainnet_with_inspector(inspector(options)?);
+            .build_mainnet_with_inspector(inspector(options)?)
+            .with_precompiles(self.env.precompiles.clone());
         let done = evm.inspect_tx(transaction.clone());
         let mut inspector = evm.inspector;
         if is_over(&inspector) {
@@ -185,7 +180,7 @@ impl Replay {
         let trace =
             inspector.get_result(Some(context), &transaction, block, &done, &mut self.state);
         let trace = trace.map_err(|error| RpcError::server(format!("the trace: {error}")))?;
-        self.state.commit(done.state);
+        commit(&mut self.state, done.state);
         Ok(trace)
     }
 }
@@ -314,7 +309,7 @@ fn traced_call(
     }
     let mut state = ChangedState::new(below);
     if let Some(changes) = options.state_overrides {
-        change(&mut state, changes)?;
+        change(&mut state, &mut env.precompiles, changes)?;
     }
     let transaction = env.transaction(&request, call.limits().call_gas)?;
     let mut replay = Replay { state, env };

@@ -1,8 +1,9 @@
 //! Block and transaction as the EVM gets them.
 
+use super::precompiles::CallPrecompiles;
 use crate::error::RpcError;
 use alloy_consensus::Header;
-use alloy_primitives::{Address, B256, TxKind, U256};
+use alloy_primitives::{Address, B256, Bytes, TxKind, U256};
 use alloy_rpc_types_eth::{BlockOverrides, TransactionRequest};
 use cambium_chain::{ChainSpec, Rules, block_env, config_env};
 use revm::{
@@ -16,6 +17,51 @@ use std::collections::BTreeMap;
 pub(crate) struct CallEnv {
     pub(crate) cfg: CfgEnv,
     pub(crate) block: BlockEnv,
+    pub(crate) precompiles: CallPrecompiles,
+}
+
+/// The input of a request whose fields do not contradict each other.
+pub(crate) fn checked_input(request: &TransactionRequest, chain_id: u64) -> Result<Bytes, RpcError> {
+    if request.gas_price.is_some()
+        && (request.max_fee_per_gas.is_some() || request.max_priority_fee_per_gas.is_some())
+    {
+        return Err(RpcError::params(
+            "both gasPrice and (maxFeePerGas or maxPriorityFeePerGas) specified",
+        ));
+    }
+    if let (Some(fee), Some(tip)) = (request.max_fee_per_gas, request.max_priority_fee_per_gas)
+        && tip > fee
+    {
+        return Err(RpcError::params(format!(
+            "maxFeePerGas ({fee}) < maxPriorityFeePerGas ({tip})"
+        )));
+    }
+    if let Some(id) = request.chain_id
+        && id != chain_id
+    {
+        return Err(RpcError::server(format!(
+            "chainId does not match node's (have={id}, want={chain_id})"
+        )));
+    }
+    let is_some = |list: Option<usize>| list.is_some_and(|len| len > 0);
+    let creates = request.to.unwrap_or(TxKind::Create).is_create();
+    if creates
+        && (is_some(request.blob_versioned_hashes.as_ref().map(Vec::len))
+            || is_some(request.authorization_list.as_ref().map(Vec::len)))
+    {
+        return Err(RpcError::params(
+            "a transaction with blobs or authorizations creates no contract",
+        ));
+    }
+    let (input, data) = (&request.input.input, &request.input.data);
+    if let (Some(input), Some(data)) = (input, data)
+        && input != data
+    {
+        return Err(RpcError::params(
+            "both \"data\" and \"input\" are set and not equal: \"input\" is the one to use",
+        ));
+    }
+    Ok(input.as_ref().or(data.as_ref()).cloned().unwrap_or_default())
 }
 
 /// The rules of a block with this header.
@@ -37,6 +83,7 @@ impl CallEnv {
         cfg.disable_block_gas_limit = true;
         cfg.tx_gas_limit_cap = Some(u64::MAX);
         Self {
+            precompiles: CallPrecompiles::new(cfg.spec),
             cfg,
             block: block_env(header, &rules),
         }
@@ -94,36 +141,7 @@ impl CallEnv {
         request: &TransactionRequest,
         gas_max: u64,
     ) -> Result<TxEnv, RpcError> {
-        if request.gas_price.is_some()
-            && (request.max_fee_per_gas.is_some() || request.max_priority_fee_per_gas.is_some())
-        {
-            return Err(RpcError::params(
-                "both gasPrice and (maxFeePerGas or maxPriorityFeePerGas) specified",
-            ));
-        }
-        if let (Some(fee), Some(tip)) = (request.max_fee_per_gas, request.max_priority_fee_per_gas)
-            && tip > fee
-        {
-            return Err(RpcError::params(format!(
-                "maxFeePerGas ({fee}) < maxPriorityFeePerGas ({tip})"
-            )));
-        }
-        if let Some(id) = request.chain_id
-            && id != self.cfg.chain_id
-        {
-            return Err(RpcError::server(format!(
-                "chainId does not match node's (have={id}, want={})",
-                self.cfg.chain_id
-            )));
-        }
-        let (input, data) = (&request.input.input, &request.input.data);
-        if let (Some(input), Some(data)) = (input, data)
-            && input != data
-        {
-            return Err(RpcError::params(
-                "both \"data\" and \"input\" are set and not equal: \"input\" is the one to use",
-            ));
-        }
+        let input = checked_input(request, self.cfg.chain_id)?;
         let price = request
             .gas_price
             .or(request.max_fee_per_gas)
@@ -135,11 +153,6 @@ impl CallEnv {
         let blobs = request.blob_versioned_hashes.clone().unwrap_or_default();
         let authorizations = request.authorization_list.clone().unwrap_or_default();
         let kind = request.to.unwrap_or(TxKind::Create);
-        if (!blobs.is_empty() || !authorizations.is_empty()) && kind.is_create() {
-            return Err(RpcError::params(
-                "a transaction with blobs or authorizations creates no contract",
-            ));
-        }
         let tx_type = match () {
             () if !authorizations.is_empty() => 4,
             () if !blobs.is_empty() => 3,
@@ -168,11 +181,7 @@ impl CallEnv {
             gas_price: price,
             kind,
             value: request.value.unwrap_or_default(),
-            data: input
-                .as_ref()
-                .or(data.as_ref())
-                .cloned()
-                .unwrap_or_default(),
+            data: input,
             nonce: request.nonce.unwrap_or_default(),
             chain_id: Some(self.cfg.chain_id),
             access_list: request.access_list.clone().unwrap_or_default(),

@@ -67,7 +67,7 @@ impl Prepared {
         }
         let mut state = ChangedState::new(below);
         if let Some(changes) = changes {
-            change(&mut state, changes)?;
+            change(&mut state, &mut env.precompiles, changes)?;
         }
         Ok(Self {
             request,
@@ -229,7 +229,8 @@ fn access_list(
         let transaction = env.transaction(&request, call.limits().call_gas)?;
         let inspector = AccessListInspector::new(list.clone());
         let run = inspect(&mut state, &env, transaction, inspector);
-        let (result, inspector) = run.map_err(cannot_run)?;
+        let (done, inspector) = run.map_err(cannot_run)?;
+        let result = done.result;
         let found = inspector.into_access_list();
         let is_stable = found == list;
         list = found;

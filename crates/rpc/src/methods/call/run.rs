@@ -5,11 +5,12 @@ use super::{
     state::{CallStateError, ChangedState},
 };
 use crate::error::RpcError;
+use alloy_primitives::{Address, Bytes};
 use revm::{
-    Context, ExecuteEvm, InspectEvm, Inspector, MainBuilder, MainContext,
+    Context, ExecuteEvm, InspectEvm, Inspector, MainBuilder, MainContext, SystemCallEvm,
     context::{
         BlockEnv, CfgEnv, Journal, TxEnv,
-        result::{EVMError, ExecutionResult, HaltReason, InvalidTransaction},
+        result::{EVMError, ExecutionResult, HaltReason, InvalidTransaction, ResultAndState},
     },
 };
 
@@ -17,7 +18,19 @@ use revm::{
 pub(crate) type CallContext<'s> =
     Context<BlockEnv, TxEnv, CfgEnv, &'s mut ChangedState, Journal<&'s mut ChangedState>>;
 
-type Failed = EVMError<CallStateError>;
+pub(crate) type Failed = EVMError<CallStateError>;
+
+/// The EVM of a call. Its type is too long to be that of a function.
+macro_rules! evm {
+    ($state:expr, $env:expr, $build:ident($($inspector:expr)?)) => {
+        Context::mainnet()
+            .with_db($state)
+            .with_cfg($env.cfg.clone())
+            .with_block($env.block.clone())
+            .$build($($inspector)?)
+            .with_precompiles($env.precompiles.clone())
+    };
+}
 
 /// Runs a call. The state stays as it is.
 pub(crate) fn run(
@@ -25,28 +38,38 @@ pub(crate) fn run(
     env: &CallEnv,
     transaction: TxEnv,
 ) -> Result<ExecutionResult, Failed> {
-    let mut evm = Context::mainnet()
-        .with_db(state)
-        .with_cfg(env.cfg.clone())
-        .with_block(env.block.clone())
-        .build_mainnet();
-    Ok(evm.transact(transaction)?.result)
+    Ok(transact(state, env, transaction)?.result)
 }
 
-/// Runs a call under the eyes of an inspector. The state stays as it is.
+/// Runs a call, and returns what it changes. The state stays as it is.
+pub(crate) fn transact(
+    state: &mut ChangedState,
+    env: &CallEnv,
+    transaction: TxEnv,
+) -> Result<ResultAndState, Failed> {
+    evm!(state, env, build_mainnet()).transact(transaction)
+}
+
+/// Runs a call under the eyes of an inspector, and returns what it changes. The state stays as it is.
 pub(crate) fn inspect<'s, I: Inspector<CallContext<'s>>>(
     state: &'s mut ChangedState,
     env: &CallEnv,
     transaction: TxEnv,
     inspector: I,
-) -> Result<(ExecutionResult, I), Failed> {
-    let mut evm = Context::mainnet()
-        .with_db(state)
-        .with_cfg(env.cfg.clone())
-        .with_block(env.block.clone())
-        .build_mainnet_with_inspector(inspector);
-    let result = evm.inspect_tx(transaction)?.result;
-    Ok((result, evm.inspector))
+) -> Result<(ResultAndState, I), Failed> {
+    let mut evm = evm!(state, env, build_mainnet_with_inspector(inspector));
+    let done = evm.inspect_tx(transaction)?;
+    Ok((done, evm.inspector))
+}
+
+/// Runs what a block itself calls, and returns what it changes. The state stays as it is.
+pub(crate) fn system_call(
+    state: &mut ChangedState,
+    env: &CallEnv,
+    to: Address,
+    data: Bytes,
+) -> Result<ResultAndState, Failed> {
+    evm!(state, env, build_mainnet()).system_call(to, data)
 }
 
 /// The error of a call that can't run.

@@ -1,14 +1,15 @@
 //! The state of a block, with the changes that a caller wants to see in it.
 
+use super::precompiles::CallPrecompiles;
 use crate::{cancel::Cancel, error::RpcError};
 use alloy_primitives::{Address, B256, U256};
 use alloy_rpc_types_eth::state::{AccountOverride, StateOverride};
 use cambium_history::{HistoryError, StateAt};
 use revm::{
-    DatabaseRef,
+    DatabaseCommit, DatabaseRef,
     bytecode::Bytecode,
-    database::{CacheDB, DBErrorMarker},
-    state::AccountInfo,
+    database::{AccountState, CacheDB, DBErrorMarker, DbAccount},
+    state::{AccountInfo, EvmState},
 };
 use std::collections::BTreeMap;
 
@@ -84,12 +85,42 @@ impl DatabaseRef for CallState {
     }
 }
 
-/// Makes the changes that a caller wants to see.
-pub(crate) fn change(state: &mut ChangedState, changes: StateOverride) -> Result<(), RpcError> {
+/// Makes the changes that a caller wants to see, in the order of their addresses.
+pub(crate) fn change(
+    state: &mut ChangedState,
+    precompiles: &mut CallPrecompiles,
+    changes: StateOverride,
+) -> Result<(), RpcError> {
+    let mut changes: Vec<_> = changes.into_iter().collect();
+    changes.sort_unstable_by_key(|(address, _)| *address);
+    precompiles.change(&changes)?;
     for (address, change) in changes {
         change_account(state, address, change)?;
     }
     Ok(())
+}
+
+/// Applies what a transaction or a system call changes.
+pub(crate) fn commit(state: &mut ChangedState, changes: EvmState) {
+    let is_absent = |address: &Address| {
+        let known = state.cache.accounts.get(address);
+        known.is_some_and(|known| known.account_state == AccountState::NotExisting)
+    };
+    let absent: Vec<_> = changes.keys().copied().filter(is_absent).collect();
+    state.commit(changes);
+    for address in absent {
+        if let Some(account) = state.cache.accounts.get_mut(&address) {
+            hide_storage(account);
+        }
+    }
+}
+
+/// An account that did not exist has no storage, also where the state below has some: that of a contract that a
+/// transaction before destroyed.
+fn hide_storage(account: &mut DbAccount) {
+    if account.account_state != AccountState::NotExisting {
+        account.account_state = AccountState::StorageCleared;
+    }
 }
 
 fn change_account(
@@ -103,14 +134,10 @@ fn change_account(
         code,
         state: slots,
         state_diff,
-        move_precompile_to,
+        move_precompile_to: _,
     } = change;
-    if move_precompile_to.is_some() {
-        return Err(RpcError::params(
-            "movePrecompileToAddress is not supported here",
-        ));
-    }
     let account = state.load_account(address).map_err(RpcError::from)?;
+    let is_absent = account.account_state == AccountState::NotExisting;
     let mut info = account.info().unwrap_or_default();
     if let Some(balance) = balance {
         info.balance = balance;
@@ -125,6 +152,9 @@ fn change_account(
         info.code = Some(code);
     }
     state.insert_account_info(address, info);
+    if is_absent {
+        hide_storage(state.load_account(address).map_err(RpcError::from)?);
+    }
     let number = |(slot, value): (B256, B256)| (U256::from_be_bytes(slot.0), value.into());
     match (slots, state_diff) {
         (Some(_), Some(_)) => {
