@@ -1,9 +1,6 @@
 //! `cambium serve`: the chain over JSON-RPC, beside the process that imports it.
 
-use crate::{
-    cambium,
-    support::{Fixture, program},
-};
+use crate::support::{Fixture, program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{

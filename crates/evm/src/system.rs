@@ -155,10 +155,7 @@ fn commit<DB: StateRead>(
 /// # Errors
 ///
 /// [`ExecutionError::MalformedDeposit`].
-pub fn deposits<E>(
-    contract: Address,
-    receipts: &[Receipt],
-) -> Result<Bytes, ExecutionError<E>> {
+pub fn deposits<E>(contract: Address, receipts: &[Receipt]) -> Result<Bytes, ExecutionError<E>> {
     let mut deposits = Vec::new();
     for log in receipts.iter().flat_map(|receipt| receipt.logs()) {
         if log.address != contract || log.topics().first() != Some(&DEPOSIT_EVENT) {

@@ -6,3 +6,4 @@ mod common;
 mod execution_apis;
 mod requests;
 mod server;
+mod simulate;

@@ -21,7 +21,10 @@ pub(crate) struct CallEnv {
 }
 
 /// The input of a request whose fields do not contradict each other.
-pub(crate) fn checked_input(request: &TransactionRequest, chain_id: u64) -> Result<Bytes, RpcError> {
+pub(crate) fn checked_input(
+    request: &TransactionRequest,
+    chain_id: u64,
+) -> Result<Bytes, RpcError> {
     if request.gas_price.is_some()
         && (request.max_fee_per_gas.is_some() || request.max_priority_fee_per_gas.is_some())
     {
@@ -61,7 +64,11 @@ pub(crate) fn checked_input(request: &TransactionRequest, chain_id: u64) -> Resu
             "both \"data\" and \"input\" are set and not equal: \"input\" is the one to use",
         ));
     }
-    Ok(input.as_ref().or(data.as_ref()).cloned().unwrap_or_default())
+    Ok(input
+        .as_ref()
+        .or(data.as_ref())
+        .cloned()
+        .unwrap_or_default())
 }
 
 /// The rules of a block with this header.

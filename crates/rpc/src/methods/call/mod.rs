@@ -17,5 +17,5 @@ mod methods;
 pub(super) use env::{CallEnv, checked_input, rules_of};
 pub(super) use methods::add;
 pub(super) use precompiles::CallPrecompiles;
-pub(super) use run::{CallContext, Failed, halted, inspect, system_call, transact};
+pub(super) use run::{Failed, halted, inspect, system_call, transact};
 pub(super) use state::{CallState, ChangedState, change, commit};

@@ -42,7 +42,11 @@ use revm::{
     },
     context_interface::block::BlobExcessGasAndPrice,
     primitives::hardfork::SpecId,
+    state::EvmState,
 };
+
+/// Logs with their indices in the block.
+type IndexedLogs = Vec<(u64, Log)>;
 
 /// What holds for all blocks of a request.
 pub(super) struct Options<'c> {
@@ -74,7 +78,7 @@ struct Running<'r, 'c, 's> {
     results: Vec<SimCallResult>,
     gas_used: u64,
     blob_gas_used: u64,
-    log_count: u64,
+    next_log: u64,
 }
 
 /// Executes a block. Returns it, and what the next one needs of it.
@@ -111,7 +115,7 @@ pub(super) fn simulate(
         results: Vec::new(),
         gas_used: 0,
         blob_gas_used: 0,
-        log_count: 0,
+        next_log: 0,
     };
     running.before()?;
     for raw in planned.calls {
@@ -154,12 +158,12 @@ fn header(
     if !is_merged {
         header.difficulty = overrides.difficulty.unwrap_or(below.difficulty);
         if header.difficulty.is_zero() {
-            return Err(RpcError::params("a block before the merge has a difficulty"));
+            return Err(RpcError::params(
+                "a block before the merge has a difficulty",
+            ));
         }
         let rules = spec.rules_at(header.number, header.timestamp, false);
-        header.base_fee_per_gas = header
-            .base_fee_per_gas
-            .filter(|_| rules.is(SpecId::LONDON));
+        header.base_fee_per_gas = header.base_fee_per_gas.filter(|_| rules.is(SpecId::LONDON));
         header.withdrawals_root = None;
         header.blob_gas_used = None;
         header.excess_blob_gas = None;
@@ -218,7 +222,12 @@ impl Running<'_, '_, '_> {
         if self.options.validates {
             check_nonce(sender, own.nonce(), nonce)?;
         }
-        let (result, mut changes, logs) = self.execute(transaction_env(&own, sender))?;
+        let mut env = transaction_env(&own, sender);
+        if !self.options.validates {
+            // revm refuses the highest nonce even where it compares none.
+            env.nonce = if nonce == u64::MAX { 0 } else { nonce };
+        }
+        let (result, mut changes, logs) = self.execute(env)?;
         if !self.options.validates
             && nonce == u64::MAX
             && own.to().is_some()
@@ -249,7 +258,7 @@ impl Running<'_, '_, '_> {
         self.receipts
             .push(Receipt::from_typed(own.tx_type(), receipt));
         let hash = *own.hash();
-        let logs = self.logs(logs.unwrap_or_else(|| result.logs().to_vec()), hash);
+        let logs = self.logs(logs, hash);
         self.results.push(SimCallResult {
             logs,
             gas_used: used,
@@ -294,11 +303,10 @@ impl Running<'_, '_, '_> {
     }
 
     /// Runs a transaction. Returns what it changes, and its logs with those of transfers, if they are traced.
-    #[allow(clippy::type_complexity)]
     fn execute(
         &mut self,
         own: TxEnv,
-    ) -> Result<(ExecutionResult, revm::state::EvmState, Option<Vec<Log>>), RpcError> {
+    ) -> Result<(ExecutionResult, EvmState, IndexedLogs), RpcError> {
         let is_free = own.gas_price == 0 && own.gas_priority_fee.unwrap_or_default() == 0;
         // The price of gas need not be met by a call that has none; contracts see it all the same.
         self.env.cfg.disable_base_fee = is_free && !self.options.validates;
@@ -312,20 +320,26 @@ impl Running<'_, '_, '_> {
         let values = &mut self.state.values;
         let done = match self.options.traces_transfers {
             false => transact(values, &self.env, own).map(|done| (done, None)),
-            true => inspect(values, &self.env, own, Transfers::default())
-                .map(|(done, transfers)| (done, Some(transfers.into_logs()))),
+            true => inspect(values, &self.env, own, Transfers::after(self.next_log))
+                .map(|(done, transfers)| (done, Some(transfers))),
         };
         self.env.block.blob_excess_gas_and_price = price;
-        let (done, logs) = done.map_err(invalid)?;
+        let (done, transfers) = done.map_err(invalid)?;
+        let (logs, next) = match transfers {
+            Some(transfers) => transfers.into_logs(),
+            None => {
+                let own = done.result.logs();
+                let logs = (self.next_log..).zip(own.iter().cloned());
+                (logs.collect(), self.next_log + own.len() as u64)
+            }
+        };
+        self.next_log = next;
         Ok((done.result, done.state, logs))
     }
 
     /// Logs of the next transaction. The block's hash is not known yet.
-    fn logs(&mut self, logs: Vec<Log>, hash: B256) -> Vec<eth::Log> {
-        let first = self.log_count;
-        self.log_count += logs.len() as u64;
-        let logs = logs.into_iter().zip(first..);
-        let logs = logs.map(|(inner, index)| eth::Log {
+    fn logs(&self, logs: IndexedLogs, hash: B256) -> Vec<eth::Log> {
+        let logs = logs.into_iter().map(|(index, inner)| eth::Log {
             inner,
             block_hash: None,
             block_number: Some(self.header.number),

@@ -2,9 +2,7 @@
 
 use super::super::call::{Failed, checked_input};
 use crate::error::RpcError;
-use alloy_consensus::{
-    SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
-};
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_primitives::{Address, Signature, TxKind, U256};
 use alloy_rpc_types_eth::TransactionRequest;
 use cambium_chain::Transaction;
@@ -125,9 +123,7 @@ pub(super) fn check_nonce(sender: Address, own: u64, state: u64) -> Result<(), R
     match own.cmp(&state) {
         std::cmp::Ordering::Less => wrong(RpcError::NONCE_TOO_LOW, "too low"),
         std::cmp::Ordering::Greater => wrong(RpcError::NONCE_TOO_HIGH, "too high"),
-        std::cmp::Ordering::Equal if own == u64::MAX => {
-            wrong(RpcError::INTERNAL, "has max value")
-        }
+        std::cmp::Ordering::Equal if own == u64::MAX => wrong(RpcError::INTERNAL, "has max value"),
         std::cmp::Ordering::Equal => Ok(()),
     }
 }

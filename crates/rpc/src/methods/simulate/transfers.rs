@@ -13,23 +13,40 @@ const EMITTER: Address = address!("eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 const TRANSFER: B256 = b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
 /// Collects the logs of a call in their order, with one for each transfer of ether. The receipt has the contracts' alone.
-#[derive(Default)]
 pub(super) struct Transfers {
-    logs: Vec<Log>,
+    /// With their indices in the block.
+    logs: Vec<(u64, Log)>,
+    next: u64,
     /// How many logs there were before each frame: a frame that fails takes its own back.
     frames: Vec<usize>,
 }
 
 impl Transfers {
-    pub(super) fn into_logs(self) -> Vec<Log> {
-        self.logs
+    /// For a call before which the block has this many logs.
+    pub(super) const fn after(next: u64) -> Self {
+        Self {
+            logs: Vec::new(),
+            next,
+            frames: Vec::new(),
+        }
+    }
+
+    /// The logs, and the index of the next one.
+    pub(super) fn into_logs(self) -> (Vec<(u64, Log)>, u64) {
+        (self.logs, self.next)
+    }
+
+    /// The indices of logs that are taken back are not given again: other clients count so.
+    fn push(&mut self, log: Log) {
+        self.logs.push((self.next, log));
+        self.next += 1;
     }
 
     fn transfer(&mut self, from: Address, to: Address, value: U256) {
         if !value.is_zero() {
             let topics = vec![TRANSFER, from.into_word(), to.into_word()];
             let data = value.to_be_bytes::<32>().into();
-            self.logs.push(Log {
+            self.push(Log {
                 address: EMITTER,
                 data: LogData::new_unchecked(topics, data),
             });
@@ -50,7 +67,7 @@ impl Transfers {
 
 impl<C: ContextTr> Inspector<C> for Transfers {
     fn log(&mut self, _: &mut C, log: Log) {
-        self.logs.push(log);
+        self.push(log);
     }
 
     fn call(&mut self, _: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
