@@ -91,7 +91,7 @@ fn compare(service: &Service, number: u64) {
     let calls: Vec<_> = calls.map(as_call).collect();
     let payload = json!({
         "validation": true,
-        "traceTransfers": number % 2 == 0,
+        "traceTransfers": number.is_multiple_of(2),
         "blockStateCalls": [{
             "calls": calls,
             "blockOverrides": {

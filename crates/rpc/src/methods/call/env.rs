@@ -46,12 +46,10 @@ pub(crate) fn checked_input(
             "chainId does not match node's (have={id}, want={chain_id})"
         )));
     }
-    let is_some = |list: Option<usize>| list.is_some_and(|len| len > 0);
+    let blobs = request.blob_versioned_hashes.as_ref().map_or(0, Vec::len);
+    let authorizations = request.authorization_list.as_ref().map_or(0, Vec::len);
     let creates = request.to.unwrap_or(TxKind::Create).is_create();
-    if creates
-        && (is_some(request.blob_versioned_hashes.as_ref().map(Vec::len))
-            || is_some(request.authorization_list.as_ref().map(Vec::len)))
-    {
+    if creates && blobs + authorizations > 0 {
         return Err(RpcError::params(
             "a transaction with blobs or authorizations creates no contract",
         ));

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub(crate) enum CallStateError {
     /// The database fails.
     #[error(transparent)]
-    State(#[from] HistoryError),
+    State(Box<HistoryError>),
     /// Nobody waits any more.
     #[error(transparent)]
     Over(#[from] RpcError),
@@ -26,10 +26,16 @@ pub(crate) enum CallStateError {
 
 impl DBErrorMarker for CallStateError {}
 
+impl From<HistoryError> for CallStateError {
+    fn from(error: HistoryError) -> Self {
+        Self::State(Box::new(error))
+    }
+}
+
 impl From<CallStateError> for RpcError {
     fn from(error: CallStateError) -> Self {
         match error {
-            CallStateError::State(error) => error.into(),
+            CallStateError::State(error) => (*error).into(),
             CallStateError::Over(error) => error,
         }
     }

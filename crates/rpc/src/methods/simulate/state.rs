@@ -16,6 +16,8 @@ use revm::{
 
 /// Most bytes of the trie in memory.
 const TRIE_BYTES: usize = 256 << 20;
+/// Accounts whose changes are applied together: whether the answer is still wanted is checked between.
+const ACCOUNTS_AT_ONCE: usize = 256;
 
 /// A state on which simulated blocks run, one after another.
 pub(super) struct SimulatedState<'s> {
@@ -23,6 +25,7 @@ pub(super) struct SimulatedState<'s> {
     trie: PartialTrie,
     nodes: StateNodes<'s>,
     batch: Batch,
+    cancel: Cancel,
 }
 
 impl<'s> SimulatedState<'s> {
@@ -34,6 +37,7 @@ impl<'s> SimulatedState<'s> {
             trie,
             nodes,
             batch: Batch::new(),
+            cancel: cancel.clone(),
         })
     }
 
@@ -102,16 +106,18 @@ impl<'s> SimulatedState<'s> {
     }
 
     fn apply(&mut self, changes: &Changes) -> Result<(), RpcError> {
-        let changes = changes.accounts();
         let (trie, nodes) = (&mut self.trie, &mut self.nodes);
-        trie.load(&ProofTargets::of_changes(changes), nodes)
-            .map_err(trie_error)?;
-        trie.apply(changes, nodes).map_err(trie_error)?;
-        if trie.memory_bytes() > TRIE_BYTES {
-            return Err(RpcError::new(
-                RpcError::SIMULATION,
-                "the simulation changes more of the state than this server allows",
-            ));
+        for changes in changes.accounts().chunks(ACCOUNTS_AT_ONCE) {
+            self.cancel.check()?;
+            trie.load(&ProofTargets::of_changes(changes), nodes)
+                .map_err(trie_error)?;
+            trie.apply(changes, nodes).map_err(trie_error)?;
+            if trie.memory_bytes() > TRIE_BYTES {
+                return Err(RpcError::new(
+                    RpcError::SIMULATION,
+                    "the simulation changes more of the state than this server allows",
+                ));
+            }
         }
         Ok(())
     }
