@@ -1,7 +1,9 @@
 //! Blocks by their names.
 
 use crate::{BlockRef, Node, NodeError};
+use alloy_consensus::Header;
 use alloy_primitives::{B256, U256};
+use alloy_rlp::Decodable;
 use cambium_chain::{Block, BlockWitness, ChainError};
 use cambium_history::{HistoryError, StateAt};
 use cambium_index::IndexError;
@@ -123,6 +125,22 @@ impl Node {
             total_difficulty,
             is_canonical: self.is_canonical(id)?,
         })
+    }
+
+    /// The header of a block, on any branch. The rest of the block is not decoded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::block`].
+    pub fn header(&self, block: BlockRef) -> Result<(BlockId, Header), NodeError> {
+        let id = self.id(block)?;
+        let stored = self.chain()?.stored_of(id)?;
+        let stored = stored.ok_or(StateError::UnknownBlock(id.hash))?;
+        let mut rlp = &stored.body.rlp[..];
+        let list = alloy_rlp::Header::decode_bytes(&mut rlp, true);
+        let header = list.and_then(|mut list| Header::decode(&mut list));
+        let header = header.map_err(|error| ChainError::unreadable(id, error))?;
+        Ok((id, header))
     }
 
     /// The witness of a canonical block, from the state before it: of an archive, or else from the block log.

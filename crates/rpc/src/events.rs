@@ -92,8 +92,8 @@ impl Events {
         let header = match has_left {
             true => None,
             false => {
-                let block = node.block(BlockRef::Hash(id.hash)).ok()?;
-                let sealed = alloy_consensus::Sealed::new_unchecked(block.block.header, id.hash);
+                let (_, header) = node.header(BlockRef::Hash(id.hash)).ok()?;
+                let sealed = alloy_consensus::Sealed::new_unchecked(header, id.hash);
                 let header = Header::from_sealed(sealed);
                 Some(serde_json::value::to_raw_value(&header).ok()?)
             }

@@ -15,6 +15,7 @@ use alloy_consensus::{Header, Transaction as _};
 use alloy_eips::{BlockNumberOrTag, eip1559::BaseFeeParams};
 use alloy_primitives::U64;
 use cambium_node::{BlockRef, FoundBlock};
+use cambium_primitives::BlockId;
 use serde::{Deserialize, Serialize};
 
 /// Blocks of which tips are looked at.
@@ -36,9 +37,9 @@ pub(super) fn add(methods: Methods) -> Methods {
     methods
         .with("eth_gasPrice", Kind::Quick, |call, params, reply| {
             params.end()?;
-            let head = call.node.block(BlockRef::Latest)?;
-            let tip = tip(call, &head)?;
-            let base = head.block.header.base_fee_per_gas.unwrap_or_default();
+            let (id, head) = call.node.header(BlockRef::Latest)?;
+            let tip = tip(call, id)?;
+            let base = head.base_fee_per_gas.unwrap_or_default();
             reply.value(&Quantity(tip + u128::from(base)))
         })
         .with(
@@ -46,20 +47,19 @@ pub(super) fn add(methods: Methods) -> Methods {
             Kind::Quick,
             |call, params, reply| {
                 params.end()?;
-                let head = call.node.block(BlockRef::Latest)?;
-                reply.value(&Quantity(tip(call, &head)?))
+                reply.value(&Quantity(tip(call, call.node.head())?))
             },
         )
         .with("eth_baseFee", Kind::Quick, |call, params, reply| {
             params.end()?;
-            let head = call.node.block(BlockRef::Latest)?;
-            let fee = next_base_fee(&head.block.header);
+            let (_, head) = call.node.header(BlockRef::Latest)?;
+            let fee = next_base_fee(&head);
             reply.value(&fee.map(Quantity::from))
         })
         .with("eth_blobBaseFee", Kind::Quick, |call, params, reply| {
             params.end()?;
-            let head = call.node.block(BlockRef::Latest)?;
-            let fee = blob_fee(call.node.chain()?.spec(), &head.block.header);
+            let (_, head) = call.node.header(BlockRef::Latest)?;
+            let fee = blob_fee(call.node.chain()?.spec(), &head);
             reply.value(&Quantity(fee.unwrap_or_default()))
         })
         .with("eth_feeHistory", Kind::Scan, history)
@@ -71,15 +71,15 @@ pub(super) fn next_base_fee(header: &Header) -> Option<u64> {
 }
 
 /// A tip that gets a transaction into one of the next blocks, by those before.
-fn tip(call: &Call<'_>, head: &FoundBlock) -> Result<u128, RpcError> {
+fn tip(call: &Call<'_>, head: BlockId) -> Result<u128, RpcError> {
     if let Some((block, tip)) = *call.served.tip.lock()
-        && block == head.id.hash
+        && block == head.hash
     {
         return Ok(tip);
     }
     let mut tips = Vec::new();
     let first = call.node.db().genesis().number;
-    let last = head.id.number;
+    let last = head.number;
     for number in (first.max((last + 1).saturating_sub(TIP_BLOCKS))..=last).rev() {
         call.cancel.check()?;
         let block = call.node.block(BlockRef::Number(number))?.block;
@@ -98,7 +98,7 @@ fn tip(call: &Call<'_>, head: &FoundBlock) -> Result<u128, RpcError> {
         count => tips[(count - 1) * TIP_PERCENTILE / 100],
     };
     let tip = tip.min(TIP_MOST);
-    *call.served.tip.lock() = Some((head.id.hash, tip));
+    *call.served.tip.lock() = Some((head.hash, tip));
     Ok(tip)
 }
 

@@ -53,20 +53,20 @@ struct Configs {
 fn config(call: &Call<'_>, params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
     params.end()?;
     let spec = call.node.chain()?.spec();
-    let first = call.node.block(BlockRef::Earliest)?;
-    if first.id.number != 0 {
+    let (first, genesis) = call.node.header(BlockRef::Earliest)?;
+    if first.number != 0 {
         return Err(RpcError::server(
             "the database begins after the genesis block, by which forks are named",
         ));
     }
-    let now = call.node.block(BlockRef::Latest)?.block.header.timestamp;
+    let now = call.node.header(BlockRef::Latest)?.1.timestamp;
     let times = times(spec);
     let from_cancun: Vec<_> = times
         .iter()
         .copied()
         .filter(|time| spec.cancun_time.is_some_and(|cancun| *time >= cancun))
         .collect();
-    let at = |time: u64| of(spec, first.id.hash, first.block.header.timestamp, time);
+    let at = |time: u64| of(spec, first.hash, genesis.timestamp, time);
     let next = from_cancun.iter().find(|time| **time > now);
     let is_last = |time: &&u64| next.is_some() && **time > now;
     reply.value(&Configs {

@@ -88,10 +88,10 @@ pub(crate) fn in_range(
         let timestamp = match timestamps.get(&found.block) {
             Some(timestamp) => *timestamp,
             None => {
-                let block = call.node.block(BlockRef::Hash(found.block.hash))?;
+                let (_, header) = call.node.header(BlockRef::Hash(found.block.hash))?;
                 timestamps.clear();
-                timestamps.insert(found.block, block.block.header.timestamp);
-                block.block.header.timestamp
+                timestamps.insert(found.block, header.timestamp);
+                header.timestamp
             }
         };
         list.item(&objects::log(found, timestamp))?;

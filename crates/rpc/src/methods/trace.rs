@@ -301,7 +301,7 @@ fn traced_call(
         None => BlockRef::Latest,
         Some(id) => block_id::block_ref(call, id)?,
     };
-    let header = call.node.block(block)?.block.header;
+    let (_, header) = call.node.header(block)?;
     let mut env = CallEnv::new(call.node.chain()?.spec(), &header);
     let mut below = CallState::new(call.node.state_at(block)?, call.cancel.clone());
     if let Some(changes) = options.block_overrides {

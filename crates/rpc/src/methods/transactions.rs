@@ -28,10 +28,10 @@ pub(super) fn add(methods: Methods) -> Methods {
                 let Some(found) = call.node.transaction(hash)? else {
                     return reply.value(&());
                 };
-                let block = call.node.block(BlockRef::Hash(found.block.hash))?;
+                let (_, header) = call.node.header(BlockRef::Hash(found.block.hash))?;
                 let at = InBlock {
                     block: found.block,
-                    header: &block.block.header,
+                    header: &header,
                     index: found.index,
                 };
                 reply.value(&objects::transaction(found.transaction, found.sender, at))
@@ -122,11 +122,11 @@ fn receipt(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
     let Some(own) = call.node.receipt(hash)? else {
         return reply.value(&());
     };
-    let block = call.node.block(BlockRef::Hash(own.found.block.hash))?;
+    let (_, header) = call.node.header(BlockRef::Hash(own.found.block.hash))?;
     let of = Received {
         at: InBlock {
             block: own.found.block,
-            header: &block.block.header,
+            header: &header,
             index: own.found.index,
         },
         transaction: &own.found.transaction,

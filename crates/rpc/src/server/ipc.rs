@@ -114,6 +114,8 @@ impl Values {
 }
 
 impl Wire for Values {
+    const HAS_SIGNS: bool = false;
+
     async fn next(&mut self) -> Option<Result<Heard, Ended>> {
         loop {
             if let Some(value) = self.whole() {

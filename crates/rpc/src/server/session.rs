@@ -13,7 +13,7 @@ use crate::{
 use cambium_index::LogFilter;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 use tokio::{
     sync::{broadcast, mpsc, watch},
     time::{Instant, timeout},
@@ -35,6 +35,9 @@ pub(super) enum Heard {
 
 /// A way to a client that stays.
 pub(super) trait Wire: Send {
+    /// Whether a client that is there gives signs of life when it is asked to.
+    const HAS_SIGNS: bool;
+
     /// What comes next; `None` at the end. Nothing is lost if it is not waited for any more.
     fn next(&mut self) -> impl Future<Output = Option<Result<Heard, Ended>>> + Send;
 
@@ -96,7 +99,7 @@ impl<W: Wire> Connection<W> {
     ) -> Result<(), Ended> {
         let idle = self.service.served.limits.idle_time;
         let mut events: Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)> = None;
-        let mut heard = Instant::now();
+        let (mut heard, mut pinged) = (Instant::now(), Instant::now());
         loop {
             let event = async {
                 match &mut events {
@@ -123,12 +126,13 @@ impl<W: Wire> Connection<W> {
                     // Too far behind.
                     Err(_) => return Ok(()),
                 },
-                () = tokio::time::sleep_until(heard + idle / 2) => {
-                    if heard.elapsed() >= 2 * idle {
+                () = tokio::time::sleep_until(heard.max(pinged) + idle / 2), if W::HAS_SIGNS => {
+                    // What it says is not read while it has too many requests.
+                    if heard.elapsed() >= 2 * idle && self.asked < AT_ONCE {
                         return Ok(());
                     }
                     self.wire.ping().await?;
-                    heard = heard.max(Instant::now() - idle / 2 + Duration::from_secs(1).min(idle / 4));
+                    pinged = Instant::now();
                 }
                 _ = ends.changed() => {
                     let _ = self.wire.close().await;

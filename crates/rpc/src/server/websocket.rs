@@ -43,6 +43,8 @@ impl Socket {
 }
 
 impl Wire for Socket {
+    const HAS_SIGNS: bool = true;
+
     async fn next(&mut self) -> Option<Result<Heard, Ended>> {
         Some(match self.0.next().await? {
             Ok(Message::Close(_)) => return None,

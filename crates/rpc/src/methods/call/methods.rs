@@ -59,7 +59,7 @@ impl Prepared {
         let changes: Option<StateOverride> = params.optional()?;
         let block_changes: Option<BlockOverrides> = params.optional()?;
         params.end()?;
-        let header = call.node.block(block)?.block.header;
+        let (_, header) = call.node.header(block)?;
         let mut env = CallEnv::new(call.node.chain()?.spec(), &header);
         let mut below = CallState::new(call.node.state_at(block)?, call.cancel.clone());
         if let Some(changes) = block_changes {
@@ -117,6 +117,7 @@ fn estimate(
         most = most.min(affordable);
     }
     most = most.min(call.limits().call_gas);
+    let is_plain = is_plain_transfer(&state, &request)?;
     let mut attempt = |gas: u64| {
         transaction.gas_limit = gas;
         let result = run(&mut state, &env, transaction.clone());
@@ -130,7 +131,6 @@ fn estimate(
     };
     let is_success =
         |result: &Option<ExecutionResult>| result.as_ref().is_some_and(ExecutionResult::is_success);
-    let is_plain = is_plain_transfer(call, &request)?;
     if is_plain && most >= TRANSFER_GAS && is_success(&attempt(TRANSFER_GAS)?) {
         return reply.value(&Quantity::from(TRANSFER_GAS));
     }
@@ -177,7 +177,7 @@ fn too_little(most: u64) -> RpcError {
 }
 
 /// Whether a call is a transfer to an account without code.
-fn is_plain_transfer(call: &Call<'_>, request: &TransactionRequest) -> Result<bool, RpcError> {
+fn is_plain_transfer(state: &ChangedState, request: &TransactionRequest) -> Result<bool, RpcError> {
     let has_input = request.input.input().is_some_and(|input| !input.is_empty());
     let Some(to) = request.to.and_then(|to| to.to().copied()) else {
         return Ok(false);
@@ -185,8 +185,8 @@ fn is_plain_transfer(call: &Call<'_>, request: &TransactionRequest) -> Result<bo
     if has_input || request.authorization_list.is_some() {
         return Ok(false);
     }
-    let account = call.node.db().view()?.account_at(to)?;
-    Ok(account.is_none_or(|account| account.code_hash == revm::primitives::KECCAK_EMPTY))
+    let account = state.basic_ref(to)?;
+    Ok(account.is_none_or(|account| account.is_empty_code_hash()))
 }
 
 /// The gas that the sender can pay for; `None` if gas has no price.
