@@ -59,7 +59,7 @@ pub(crate) enum DbCommand {
     /// can't go back before its first block. The old one is only read. Slots of contracts that are added are verified against the
     /// storage root of their account, and the whole state against the root in the header
     #[command(after_help = EXTEND_HELP)]
-    Extend(ExtendArgs),
+    Extend(Box<ExtendArgs>),
     /// Create a database from a state that `db dump` has written
     #[command(after_help = LOAD_HELP)]
     Load(LoadArgs),
