@@ -46,6 +46,8 @@ impl RpcError {
     pub const LIMIT: i64 = -32005;
     /// It was there, and is kept no more.
     pub const PRUNED: i64 = 4444;
+    /// A payload or its attributes are of a fork that the version of the method does not have.
+    pub const UNSUPPORTED_FORK: i64 = -38005;
     /// The code reverts.
     pub const REVERT: i64 = 3;
 

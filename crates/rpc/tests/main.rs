@@ -4,5 +4,6 @@
 mod common;
 
 mod execution_apis;
+mod pool;
 mod requests;
 mod server;

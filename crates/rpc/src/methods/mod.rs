@@ -14,6 +14,8 @@ mod net;
 mod forks;
 mod call;
 mod trace;
+mod pool;
+mod testing;
 
 use crate::table::Methods;
 
@@ -34,6 +36,7 @@ impl Methods {
             forks::add,
             call::add,
             trace::add,
+            pool::add,
         ] {
             methods = add(methods);
         }
