@@ -95,13 +95,13 @@ impl Pooled {
         let payload = match fork {
             Fork::Amsterdam => {
                 let own: ExecutionPayloadV4 =
-                    serde_json::from_value(own).expect(&answer.to_string());
+                    serde_json::from_value(own).unwrap_or_else(|_| panic!("{answer}"));
                 list = Some(own.block_access_list.to_vec());
                 ExecutionPayload::V4(own)
             }
             _ => {
                 let own: ExecutionPayloadV3 =
-                    serde_json::from_value(own).expect(&answer.to_string());
+                    serde_json::from_value(own).unwrap_or_else(|_| panic!("{answer}"));
                 ExecutionPayload::V3(own)
             }
         };

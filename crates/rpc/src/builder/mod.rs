@@ -7,5 +7,5 @@ mod envelope;
 
 pub use attributes::BuildOptions;
 pub(crate) use attributes::draft_attributes;
-pub(crate) use build::{Candidates, build};
+pub(crate) use build::{BuiltBlock, Candidates, build};
 pub(crate) use envelope::{PayloadVersion, envelope};

@@ -4,15 +4,15 @@
 //!   transaction   bytes -> a transaction with its sender and, if it has blobs, their sidecar
 //!   rules         checks that need the rules of the next block alone
 //!   waiting       what waits, by sender and nonce: limits, replacement, order by price
-//!   pool          one lock around it, which follows the head of the chain
+//!   shared        one lock around it, which follows the head of the chain
 //! ```
 
 mod limits;
 mod transaction;
 mod rules;
 mod waiting;
-mod pool;
+mod shared;
 
 pub use limits::PoolLimits;
-pub use pool::Pool;
+pub use shared::Pool;
 pub(crate) use transaction::PooledTransaction;

@@ -1,6 +1,6 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
-use super::{access::Access, socket};
+use super::{access::Access, jwt::JwtSecret, socket};
 use crate::{
     dispatch::{Answer, Service},
     reply::Piece,
@@ -66,6 +66,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     access: Access,
+    jwt: Option<JwtSecret>,
 }
 
 impl Server {
@@ -83,6 +84,7 @@ impl Server {
             listener,
             address,
             access,
+            jwt: None,
         })
     }
 
@@ -90,6 +92,13 @@ impl Server {
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
         Self { access, ..self }
+    }
+
+    /// Answers those alone who have a token of this secret.
+    #[must_use]
+    pub fn with_jwt(self, secret: JwtSecret) -> Self {
+        let jwt = Some(secret);
+        Self { jwt, ..self }
     }
 
     /// The address at which it listens, with the port that it got.
@@ -100,7 +109,7 @@ impl Server {
     /// Answers requests until `stop` ends, and then those that have begun.
     pub async fn run(self, service: Arc<Service>, stop: impl Future<Output = ()>) {
         let (to_end, ends) = watch::channel(());
-        let access = Arc::new(self.access);
+        let access = Arc::new((self.access, self.jwt));
         let accepting = tokio::spawn(accept(self.listener, service, access, ends));
         stop.await;
         drop(to_end);
@@ -112,7 +121,7 @@ impl Server {
 async fn accept(
     listener: TcpListener,
     service: Arc<Service>,
-    access: Arc<Access>,
+    access: Arc<(Access, Option<JwtSecret>)>,
     mut ends: watch::Receiver<()>,
 ) {
     let permits = Arc::new(Semaphore::new(service.served.limits.connections));
@@ -147,7 +156,7 @@ async fn accept(
 #[derive(Clone)]
 struct Shared {
     service: Arc<Service>,
-    access: Arc<Access>,
+    access: Arc<(Access, Option<JwtSecret>)>,
     /// Held by what the connection becomes as well.
     permit: Arc<Option<OwnedSemaphorePermit>>,
     ends: watch::Receiver<()>,
@@ -188,10 +197,16 @@ fn is_upgrade(request: &Request<Incoming>) -> bool {
 
 impl Shared {
     async fn respond(self, request: Request<Incoming>) -> Reply {
-        let site = match self.access.check(request.headers()) {
+        let (access, jwt) = &*self.access;
+        let site = match access.check(request.headers()) {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
+        if let Some(jwt) = jwt
+            && let Err(why) = jwt.check(request.headers())
+        {
+            return plain(StatusCode::UNAUTHORIZED, why);
+        }
         let mut reply = match () {
             () if is_upgrade(&request) => upgrade(self, request),
             () if request.method() == Method::OPTIONS && site.is_some() => preflight(),

@@ -1,5 +1,6 @@
 //! Chains that are served.
 
+pub mod consensus;
 pub mod signing;
 
 use cambium_chain::ChainSealer;

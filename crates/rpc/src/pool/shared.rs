@@ -24,6 +24,9 @@ const SIDECAR_BYTES_MAX: usize = 4 << 20;
 /// Most blocks that left the chain whose transactions come back.
 const REVERTED_MAX: usize = 64;
 
+/// The transaction that has a blob, and the blob's index in its sidecar; `None` if there is none.
+pub(crate) type FoundBlob = Option<(Arc<PooledTransaction>, usize)>;
+
 /// How many transactions wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
@@ -143,12 +146,8 @@ impl Pool {
         self.inner.lock().added
     }
 
-    /// The transaction whose sidecar has the blob with each of these hashes, and the index of the blob in it.
-    pub(crate) fn blobs(
-        &self,
-        node: &Node,
-        hashes: &[B256],
-    ) -> Result<Vec<Option<(Arc<PooledTransaction>, usize)>>, RpcError> {
+    /// The blob of each of these hashes.
+    pub(crate) fn blobs(&self, node: &Node, hashes: &[B256]) -> Result<Vec<FoundBlob>, RpcError> {
         let mut found = vec![None; hashes.len()];
         self.each(node, None, |own, _| {
             let sidecar: Option<&BlobTransactionSidecarVariant> = own.sidecar.as_ref();
