@@ -1,8 +1,9 @@
 //! `engine_forkchoiceUpdated`: the head, and which of its ancestors are safe and finalized.
 
 use super::{
-    Engine, attributes,
+    attributes,
     new_payload::{invalid, status, valid},
+    state::Engine,
 };
 use crate::{builder::draft_attributes, error::RpcError, params::Params};
 use alloy_primitives::B256;

@@ -1,6 +1,6 @@
 //! The methods of the Engine API by their names.
 
-use super::{Engine, bodies};
+use super::{bodies, state::Engine};
 use crate::{
     builder::{PayloadVersion, envelope},
     limits::Kind,

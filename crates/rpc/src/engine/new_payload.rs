@@ -1,9 +1,9 @@
 //! `engine_newPayload`: blocks are inserted, on any branch.
 
 use super::{
-    Engine,
     payload::{Given, GivenBlock},
     remembered::{Fault, Remembered},
+    state::Engine,
 };
 use crate::{error::RpcError, params::Params};
 use alloy_primitives::B256;

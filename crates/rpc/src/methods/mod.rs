@@ -5,6 +5,7 @@ mod objects;
 mod chain;
 mod state;
 mod blocks;
+mod pool;
 mod transactions;
 pub(crate) mod logs;
 mod filters;
@@ -14,7 +15,6 @@ mod net;
 mod forks;
 mod call;
 mod trace;
-mod pool;
 mod testing;
 
 use crate::table::Methods;
