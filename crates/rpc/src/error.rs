@@ -46,6 +46,18 @@ impl RpcError {
     pub const LIMIT: i64 = -32005;
     /// It was there, and is kept no more.
     pub const PRUNED: i64 = 4444;
+    /// There is no such payload.
+    pub const UNKNOWN_PAYLOAD: i64 = -38001;
+    /// The safe or the finalized block is not on the chain of the head.
+    pub const FORKCHOICE_STATE: i64 = -38002;
+    /// The attributes of a payload are not those of its version, or do not fit the parent.
+    pub const PAYLOAD_ATTRIBUTES: i64 = -38003;
+    /// More is asked for at once than there may be.
+    pub const TOO_LARGE_REQUEST: i64 = -38004;
+    /// The head can't go there: what is between is not kept.
+    pub const TOO_DEEP_REORG: i64 = -38006;
+    /// A payload or its attributes are of a fork that the version of the method does not have.
+    pub const UNSUPPORTED_FORK: i64 = -38005;
     /// The code reverts.
     pub const REVERT: i64 = 3;
     /// A simulated call ends with an error other than a revert.

@@ -6,6 +6,10 @@
 //!   dispatch    a request or a batch -> calls -> answers, on a thread of the pool, in the turn of its kind
 //!     |
 //!   methods/    a table from names to functions; callers add methods and replace them
+//!   engine/     methods for a consensus client, in a service of their own
+//!     |
+//!   pool/       transactions that wait
+//!   builder/    blocks that are built of them
 //!     |
 //!   node        one place that answers every question of a chain
 //! ```
@@ -22,19 +26,25 @@ mod params;
 mod reply;
 mod filter;
 mod polled;
+mod pool;
+mod builder;
 mod served;
 mod table;
 mod methods;
+mod engine;
 mod events;
 mod dispatch;
 mod server;
 
+pub use builder::BuildOptions;
 pub use cancel::Cancel;
 pub use dispatch::{Service, ServiceCounts};
+pub use engine::Engine;
 pub use error::RpcError;
 pub use limits::{Kind, Limits};
 pub use params::Params;
+pub use pool::{Pool, PoolLimits};
 pub use reply::{ListReply, Reply};
 pub use served::Served;
-pub use server::{Access, ServeError, Server};
+pub use server::{Access, JwtError, JwtSecret, ServeError, Server};
 pub use table::{Call, Methods};

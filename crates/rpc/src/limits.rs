@@ -100,6 +100,16 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Limits for a consensus client: blocks are large, and take as long as they take.
+    pub fn of_engine() -> Self {
+        Self {
+            body_bytes: 64 << 20,
+            call_time: Duration::from_secs(60),
+            time: Duration::from_secs(60),
+            ..Self::default()
+        }
+    }
+
     /// Threads that a kind of work may have at once.
     pub(crate) const fn threads_of(&self, kind: Kind) -> usize {
         let share = match kind {

@@ -1,6 +1,6 @@
 //! What is served: the chain, by its node, and the limits.
 
-use crate::{limits::Limits, polled::Filters};
+use crate::{builder::BuildOptions, limits::Limits, polled::Filters, pool::Pool};
 use alloy_primitives::B256;
 use cambium_node::Node;
 use cambium_state::{Db, StateError};
@@ -22,6 +22,8 @@ pub struct Served {
     /// The tip that was found by the head with this hash.
     pub(crate) tip: Mutex<Option<(B256, u128)>>,
     pub(crate) filters: Filters,
+    pool: Option<Arc<Pool>>,
+    pub(crate) building: BuildOptions,
 }
 
 impl std::fmt::Debug for Served {
@@ -38,7 +40,27 @@ impl Served {
             limits,
             tip: Mutex::default(),
             filters: Filters::default(),
+            pool: None,
+            building: BuildOptions::default(),
         }
+    }
+
+    /// Takes transactions that wait for a block. Without a pool they are refused.
+    #[must_use]
+    pub fn with_pool(self, pool: Arc<Pool>) -> Self {
+        let pool = Some(pool);
+        Self { pool, ..self }
+    }
+
+    /// Sets how blocks are built.
+    #[must_use]
+    pub fn with_building(self, building: BuildOptions) -> Self {
+        Self { building, ..self }
+    }
+
+    /// The pool, if there is one.
+    pub fn pool(&self) -> Option<&Pool> {
+        self.pool.as_deref()
     }
 
     /// The node.

@@ -15,7 +15,7 @@ use std::{
 const OPEN: [(&str, &str); 0] = [];
 
 /// Cases that have to pass.
-const PASSED_MIN: usize = 220;
+const PASSED_MIN: usize = 232;
 
 /// Fields that an answer need not have, or may have besides: the schemas do not require them.
 const OPTIONAL: [&str; 6] = [
@@ -69,21 +69,23 @@ fn cases(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// What is different, at most a few places.
-fn differences(at: &str, expected: &Value, got: &Value, out: &mut Vec<String>) {
+fn differences(at: &str, expected: &Value, got: &Value, is_form: bool, out: &mut Vec<String>) {
     match (expected, got) {
         (Value::Object(a), Value::Object(b)) => {
             for (key, value) in a {
                 match b.get(key) {
-                    Some(other) => differences(&format!("{at}.{key}"), value, other, out),
+                    Some(other) => differences(&format!("{at}.{key}"), value, other, is_form, out),
                     None => out.push(format!("{at}.{key} is missing")),
                 }
             }
             let more = b.keys().filter(|key| !a.contains_key(*key));
             out.extend(more.map(|key| format!("{at}.{key} is too much")));
         }
+        // How many items an example has says nothing.
+        (Value::Array(a), Value::Array(b)) if is_form && (a.is_empty() || b.is_empty()) => {}
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                differences(&format!("{at}[{index}]"), a, b, out);
+                differences(&format!("{at}[{index}]"), a, b, is_form, out);
             }
         }
         (a, b) if a == b => {}
@@ -94,9 +96,18 @@ fn differences(at: &str, expected: &Value, got: &Value, out: &mut Vec<String>) {
     }
 }
 
+/// Whether a field is a key of a map rather than a name.
+fn is_key(field: &str) -> bool {
+    field.starts_with("0x") || field.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The kind of each value, for cases whose values are examples.
 fn form(value: &Value) -> Value {
     match value {
+        // A map from addresses or nonces: its keys are examples as well.
+        Value::Object(fields) if !fields.is_empty() && fields.keys().all(|key| is_key(key)) => {
+            form(&Value::Array(fields.values().take(1).cloned().collect()))
+        }
         Value::Object(fields) => {
             let fields = fields.iter();
             let fields = fields.filter(|(key, _)| !OPTIONAL.contains(&key.as_str()));
@@ -118,13 +129,19 @@ fn compare(service: &Service, exchange: &Exchange) -> Vec<String> {
     match (expected.get("error"), got.get("error")) {
         // Codes are compared; messages are other clients' words.
         (Some(expected), Some(got)) => {
-            differences("error.code", &expected["code"], &got["code"], &mut wrong);
+            differences(
+                "error.code",
+                &expected["code"],
+                &got["code"],
+                false,
+                &mut wrong,
+            );
             if let Some(data) = expected.get("data") {
-                differences("error.data", data, &got["data"], &mut wrong);
+                differences("error.data", data, &got["data"], false, &mut wrong);
             }
         }
-        _ if exchange.is_form => differences("", &form(expected), &form(&got), &mut wrong),
-        _ => differences("", expected, &got, &mut wrong),
+        _ if exchange.is_form => differences("", &form(expected), &form(&got), true, &mut wrong),
+        _ => differences("", expected, &got, false, &mut wrong),
     }
     wrong
 }

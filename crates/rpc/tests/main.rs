@@ -3,7 +3,10 @@
 #[allow(unreachable_pub)]
 mod common;
 
+mod engine;
 mod execution_apis;
+mod jwt;
+mod pool;
 mod requests;
 mod server;
 mod simulate;

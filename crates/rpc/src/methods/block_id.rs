@@ -5,7 +5,7 @@ use alloy_eips::{BlockId, BlockNumberOrTag};
 use cambium_history::StateAt;
 use cambium_node::{BlockRef, FoundBlock};
 
-/// The block of a tag or number. What is pending is the head: there is no pool that would make it anything else.
+/// The block of a tag or number. What is pending is the head: transactions that wait are not executed.
 pub(super) const fn of_tag(tag: BlockNumberOrTag) -> BlockRef {
     match tag {
         BlockNumberOrTag::Latest | BlockNumberOrTag::Pending => BlockRef::Latest,

@@ -5,6 +5,7 @@ mod objects;
 mod chain;
 mod state;
 mod blocks;
+mod pool;
 mod transactions;
 pub(crate) mod logs;
 mod filters;
@@ -15,6 +16,7 @@ mod forks;
 mod call;
 mod simulate;
 mod trace;
+mod testing;
 
 use crate::table::Methods;
 
@@ -36,6 +38,7 @@ impl Methods {
             call::add,
             simulate::add,
             trace::add,
+            pool::add,
         ] {
             methods = add(methods);
         }

@@ -8,6 +8,7 @@ use crate::{
     reply::Reply,
     table::{Call, Methods},
 };
+use alloy_eips::BlockId;
 use alloy_primitives::{Address, B256, Bytes, hex, keccak256, map::HashMap};
 use cambium_history::StateAt;
 use cambium_trie::StorageKey;
@@ -27,9 +28,16 @@ pub(super) fn add(methods: Methods) -> Methods {
             Kind::Quick,
             |call, mut params, reply| {
                 let address = params.required()?;
+                let named = params.clone().optional::<BlockId>();
                 let state = block_id::state(call, &mut params)?;
                 let account = state.account_at(address)?.unwrap_or_default();
-                reply.value(&Quantity::from(account.nonce))
+                let waiting = match (call.served.pool(), named) {
+                    (Some(pool), Ok(Some(id))) if id.is_pending() => {
+                        pool.next_nonce(call.node, address)?
+                    }
+                    _ => None,
+                };
+                reply.value(&Quantity::from(waiting.unwrap_or(account.nonce)))
             },
         )
         .with("eth_getCode", Kind::Quick, |call, mut params, reply| {

@@ -4,18 +4,21 @@ use super::{
     block_id,
     blocks::{by_hash, by_number},
     objects::{self, InBlock, Received},
+    pool,
 };
 use crate::{
     error::RpcError,
     limits::Kind,
     params::Params,
+    pool::PooledTransaction,
     reply::Reply,
     table::{Call, Methods},
 };
 use alloy_eips::eip2718::Encodable2718;
-use alloy_primitives::{Address, Bytes, U64};
+use alloy_primitives::{Address, B256, Bytes, U64};
 use cambium_chain::{Transaction, recover_senders};
 use cambium_node::{BlockRef, FoundBlock};
+use std::sync::Arc;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
@@ -25,6 +28,9 @@ pub(super) fn add(methods: Methods) -> Methods {
             |call, mut params, reply| {
                 let hash = params.hash()?;
                 params.end()?;
+                if let Some(waiting) = waiting(call, &hash)? {
+                    return reply.value(&pool::pending_object(&waiting));
+                }
                 let Some(found) = call.node.transaction(hash)? else {
                     return reply.value(&());
                 };
@@ -78,6 +84,14 @@ pub(super) fn add(methods: Methods) -> Methods {
                 raw_reply(in_block(call, block, params)?, reply)
             },
         )
+}
+
+/// A transaction that waits for a block.
+fn waiting(call: &Call<'_>, hash: &B256) -> Result<Option<Arc<PooledTransaction>>, RpcError> {
+    match call.served.pool() {
+        Some(pool) => pool.get(call.node, hash),
+        None => Ok(None),
+    }
 }
 
 fn object(found: &FoundBlock, index: usize, sender: Address) -> objects::TransactionObject {
@@ -144,6 +158,9 @@ fn receipt(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
 fn raw(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
     let hash = params.hash()?;
     params.end()?;
+    if let Some(waiting) = waiting(call, &hash)? {
+        return reply.value(&Bytes::from(waiting.transaction.encoded_2718()));
+    }
     let encoded = call.node.transaction(hash)?;
     let encoded = encoded.map(|found| found.transaction.encoded_2718());
     reply.value(&Bytes::from(encoded.unwrap_or_default()))

@@ -1,6 +1,6 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
-use super::{access::Access, ipc::Ipc, session, websocket::Socket};
+use super::{access::Access, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket};
 use crate::{
     dispatch::{Answer, Service},
     reply::Piece,
@@ -76,6 +76,7 @@ pub struct Server {
     address: SocketAddr,
     access: Access,
     ipc: Option<Ipc>,
+    jwt: Option<JwtSecret>,
 }
 
 impl Server {
@@ -94,6 +95,7 @@ impl Server {
             address,
             access,
             ipc: None,
+            jwt: None,
         })
     }
 
@@ -118,6 +120,13 @@ impl Server {
         Ok(Self { ipc, ..self })
     }
 
+    /// Answers those alone who have a token of this secret.
+    #[must_use]
+    pub fn with_jwt(self, secret: JwtSecret) -> Self {
+        let jwt = Some(secret);
+        Self { jwt, ..self }
+    }
+
     /// The address at which it listens, with the port that it got.
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -126,7 +135,7 @@ impl Server {
     /// Answers requests until `stop` ends, and then those that have begun.
     pub async fn run(self, service: Arc<Service>, stop: impl Future<Output = ()>) {
         let (to_end, ends) = watch::channel(());
-        let access = Arc::new(self.access);
+        let access = Arc::new((self.access, self.jwt));
         let ipc = self.ipc;
         let beside = ipc.map(|ipc| tokio::spawn(ipc.run(Arc::clone(&service), ends.clone())));
         let accepting = tokio::spawn(accept(self.listener, service, access, ends));
@@ -146,7 +155,7 @@ impl Server {
 async fn accept(
     listener: TcpListener,
     service: Arc<Service>,
-    access: Arc<Access>,
+    access: Arc<(Access, Option<JwtSecret>)>,
     mut ends: watch::Receiver<()>,
 ) {
     let permits = Arc::new(Semaphore::new(service.served.limits.connections));
@@ -181,7 +190,7 @@ async fn accept(
 #[derive(Clone)]
 struct Shared {
     service: Arc<Service>,
-    access: Arc<Access>,
+    access: Arc<(Access, Option<JwtSecret>)>,
     /// Held by what the connection becomes as well.
     permit: Arc<Option<OwnedSemaphorePermit>>,
     ends: watch::Receiver<()>,
@@ -222,10 +231,16 @@ fn is_upgrade(request: &Request<Incoming>) -> bool {
 
 impl Shared {
     async fn respond(self, request: Request<Incoming>) -> Reply {
-        let site = match self.access.check(request.headers()) {
+        let (access, jwt) = &*self.access;
+        let site = match access.check(request.headers()) {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
+        if let Some(jwt) = jwt
+            && let Err(why) = jwt.check(request.headers())
+        {
+            return plain(StatusCode::UNAUTHORIZED, why);
+        }
         let mut reply = match () {
             () if is_upgrade(&request) => upgrade(self, request),
             () if request.method() == Method::OPTIONS && site.is_some() => preflight(),

@@ -1,6 +1,7 @@
 //! Connections.
 
 mod access;
+mod jwt;
 mod session;
 mod websocket;
 mod ipc;
@@ -8,3 +9,4 @@ mod http;
 
 pub use access::Access;
 pub use http::{ServeError, Server};
+pub use jwt::{JwtError, JwtSecret};

@@ -1,10 +1,13 @@
 //! Chains that are served.
 
+pub mod consensus;
+pub mod signing;
+
 use cambium_chain::ChainSealer;
-use cambium_chain::{BlockSource, Chain, InitOptions};
+use cambium_chain::{BlockSource, Chain, Fork, InitOptions};
 use cambium_index::{ChainIndex, IndexOptions};
 use cambium_node::Node;
-use cambium_rpc::{Limits, Methods, Served, Service};
+use cambium_rpc::{Limits, Methods, Pool, PoolLimits, Served, Service};
 use cambium_state::FaultyDisk;
 use cambium_workload::{BlockSize, Workload, WorkloadParams};
 use serde_json::Value;
@@ -41,7 +44,13 @@ pub fn workload_genesis() -> Chain {
 }
 
 fn made(blocks: u64) -> (Workload, Chain) {
+    made_at(blocks, WorkloadParams::default().fork)
+}
+
+/// A workload with its genesis block, at a fork.
+pub fn made_at(blocks: u64, fork: Fork) -> (Workload, Chain) {
     let workload = Workload::new(WorkloadParams {
+        fork,
         accounts: 500,
         senders: Some(100),
         holders: Some(100),
@@ -58,14 +67,18 @@ fn made(blocks: u64) -> (Workload, Chain) {
     (workload, chain.with_index(index))
 }
 
-/// All methods of a chain.
+/// All methods of a chain, with a pool and building for tests.
 pub fn service_of(chain: Chain, limits: Limits) -> Service {
+    let served = served_of(chain, limits, PoolLimits::default());
+    Service::new(served, Methods::of_chain().with_testing())
+}
+
+/// A chain with a pool.
+pub fn served_of(chain: Chain, limits: Limits, pool: PoolLimits) -> Arc<Served> {
     let node = Node::of_chain(chain);
     node.build_index(&mut |_| true).unwrap();
-    Service::new(
-        Arc::new(Served::new(Arc::new(node), limits)),
-        Methods::of_chain(),
-    )
+    let served = Served::new(Arc::new(node), limits);
+    Arc::new(served.with_pool(Arc::new(Pool::new(pool))))
 }
 
 /// The answer to a request.

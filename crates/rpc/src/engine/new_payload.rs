@@ -1,0 +1,131 @@
+//! `engine_newPayload`: blocks are inserted, on any branch.
+
+use super::{
+    payload::{Given, GivenBlock},
+    remembered::{Fault, Remembered},
+    state::Engine,
+};
+use crate::{error::RpcError, params::Params};
+use alloy_primitives::B256;
+use alloy_rlp::Decodable;
+use alloy_rpc_types_engine::{PayloadStatus, PayloadStatusEnum};
+use cambium_chain::{Block, BlockFault, BodyError, Chain, ChainError, VerifyError};
+use cambium_state::StateError;
+
+/// A status without more.
+pub(super) const fn status(status: PayloadStatusEnum) -> PayloadStatus {
+    PayloadStatus::from_status(status)
+}
+
+pub(super) const fn valid(hash: B256) -> PayloadStatus {
+    PayloadStatus::new(PayloadStatusEnum::Valid, Some(hash))
+}
+
+pub(super) fn invalid(fault: &Fault) -> PayloadStatus {
+    let validation_error = fault.why.clone();
+    PayloadStatus::new(PayloadStatusEnum::Invalid { validation_error }, fault.valid)
+}
+
+impl Engine {
+    pub(super) fn new_payload(
+        &self,
+        version: u8,
+        mut params: Params<'_>,
+    ) -> Result<PayloadStatus, RpcError> {
+        let node = self.served.node();
+        let chain = node.chain()?;
+        let given = Given::parse(chain.spec(), version, &mut params)?;
+        // A block that is not what its hash says is not remembered: the hash may be that of a valid one.
+        let block = match given.block(chain.spec()) {
+            Ok(block) => block,
+            Err(why) => return Ok(invalid(&Fault { valid: None, why })),
+        };
+        let hash = block.hash;
+        let mut remembered = self.remembered.lock();
+        let status = insert(chain, &mut remembered, block)?;
+        if status.is_valid() {
+            insert_descendants(chain, &mut remembered, hash);
+        }
+        Ok(status)
+    }
+}
+
+/// Inserts what has waited for a block, and so on.
+fn insert_descendants(chain: &Chain, remembered: &mut Remembered, of: B256) {
+    let mut parents = vec![of];
+    while let Some(parent) = parents.pop() {
+        for child in remembered.take_children(&parent) {
+            let hash = child.hash;
+            match insert(chain, remembered, child) {
+                Ok(status) if status.is_valid() => parents.push(hash),
+                Ok(status) => tracing::debug!(%hash, ?status, "a block that waited is not valid"),
+                Err(error) => tracing::error!(%hash, %error, "a block that waited is lost"),
+            }
+        }
+    }
+}
+
+fn insert(
+    chain: &Chain,
+    remembered: &mut Remembered,
+    block: GivenBlock,
+) -> Result<PayloadStatus, RpcError> {
+    let hash = block.hash;
+    if let Some(fault) = remembered.fault(&hash) {
+        return Ok(invalid(fault));
+    }
+    if let Some(fault) = remembered.fault(&block.parent).cloned() {
+        remembered.reject(hash, &fault);
+        return Ok(invalid(&fault));
+    }
+    let list = block.access_list.as_deref().map(|list| &**list);
+    let why = match chain.insert(block.rlp.clone(), list) {
+        Ok(inserted) => return Ok(valid(inserted.id.hash)),
+        Err(ChainError::Block { fault, .. }) => match *fault {
+            BlockFault::UnknownParent(_) => {
+                remembered.wait(block);
+                return Ok(status(PayloadStatusEnum::Syncing));
+            }
+            fault => (is_of_list(&fault), fault.to_string()),
+        },
+        Err(ChainError::NotABlock(why)) => (false, why),
+        // Its branch left the chain below the finalized block, or below what is kept.
+        Err(ChainError::State(
+            error @ (StateError::NotOnFinalized { .. }
+            | StateError::UnknownBlock(_)
+            | StateError::NotKept { .. }
+            | StateError::TooFar { .. }),
+        )) => {
+            tracing::debug!(%hash, %error, "a block is on a branch that is not built upon");
+            return Ok(status(PayloadStatusEnum::Accepted));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (is_of_list, why) = why;
+    let valid = match is_of_list {
+        true => None,
+        false => Some(valid_ancestor(chain, &block)?),
+    };
+    let fault = Fault { valid, why };
+    remembered.reject(hash, &fault);
+    Ok(invalid(&fault))
+}
+
+/// The parent of an invalid block, or zero if it is before the merge.
+fn valid_ancestor(chain: &Chain, block: &GivenBlock) -> Result<B256, RpcError> {
+    let Ok(own) = Block::decode(&mut &block.rlp[..]) else {
+        return Ok(block.parent);
+    };
+    let parent = chain.block_of(chain.parent_of(&own.header))?;
+    let is_merged = parent.is_none_or(|(parent, _)| parent.header.difficulty.is_zero());
+    Ok(if is_merged { block.parent } else { B256::ZERO })
+}
+
+/// Whether it is the access list that is wrong: the specification wants no valid ancestor then.
+fn is_of_list(fault: &BlockFault) -> bool {
+    matches!(
+        fault,
+        BlockFault::Verify(VerifyError::AccessList(_))
+            | BlockFault::Body(BodyError::AccessList(_) | BodyError::AccessListHash { .. })
+    )
+}
