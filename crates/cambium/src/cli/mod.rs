@@ -31,12 +31,12 @@ mod proved;
 mod layered_proof;
 mod proof;
 mod range;
-mod dump;
 mod inspect;
 mod db;
 mod workload;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod dump;
 #[cfg(feature = "serve")]
 mod serve;
 mod import;

@@ -8,11 +8,11 @@ pub(crate) mod chain;
 pub(crate) mod history;
 pub(crate) mod index;
 pub(crate) mod kv;
-pub(crate) mod dump;
-pub(crate) mod maintenance;
 pub(crate) mod proof;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+pub(crate) mod dump;
+pub(crate) mod maintenance;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod import;
