@@ -3,15 +3,15 @@
 use crate::common::{
     chain_of,
     consensus::{Consensus, Known, version_of},
-    made_at, served_of,
+    made_at, made_on, served_of,
     signing::{GWEI, payment, signed},
 };
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_chain::{Block, Chain, ChainSealer, Fork, InitOptions};
 use cambium_conformance::Pack;
 use cambium_index::{ChainIndex, IndexOptions};
-use cambium_rpc::{Limits, PoolLimits};
-use cambium_state::FaultyDisk;
+use cambium_rpc::{Limits, PoolLimits, Served};
+use cambium_state::{FaultyDisk, Options};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -548,4 +548,80 @@ fn blobs_go_from_the_pool_into_a_payload() {
         json!([payload, [hash], root, requests]),
     );
     assert_eq!(whole["result"]["status"], "VALID", "{whole}");
+}
+
+/// The consensus client of a chain on a disk, as after a start.
+fn restarted(disk: FaultyDisk) -> Consensus {
+    let disk = Arc::new(disk);
+    let (chain, _) = Chain::open(disk, Options::default()).unwrap();
+    let node = Arc::new(cambium_node::Node::of_chain(chain));
+    Consensus::new(Arc::new(Served::new(node, Limits::of_engine())))
+}
+
+#[test]
+fn what_is_answered_is_there_after_a_loss_of_power() {
+    let (known, _, _) = workload(Fork::Osaka);
+    let disk = Arc::new(FaultyDisk::new(5));
+    let (_, chain) = made_on(Arc::clone(&disk), 0, Fork::Osaka);
+    let served = served_of(chain, Limits::of_engine(), PoolLimits::default());
+    let consensus = Consensus::new(served);
+    for own in &known[..2] {
+        assert_eq!(consensus.new_payload(own), valid(own.hash()));
+    }
+    let (first, second) = (known[0].hash(), known[1].hash());
+    let answer = consensus.choose(3, second, first, first, Value::Null);
+    assert_eq!(answer["result"]["payloadStatus"], valid(second));
+    assert_eq!(consensus.new_payload(&known[2]), valid(known[2].hash()));
+    let after = restarted(disk.crash());
+    let node = after.served.node();
+    assert_eq!(node.head().hash, second);
+    assert_eq!(node.db().finality().finalized.unwrap().hash, first);
+    // The block that was not chosen is there as well.
+    assert_eq!(after.head(known[2].hash()), valid(known[2].hash()));
+}
+
+#[test]
+fn an_error_of_the_disk_says_nothing_of_the_block() {
+    let (known, _, _) = workload(Fork::Osaka);
+    let disk = Arc::new(FaultyDisk::new(6));
+    let (_, chain) = made_on(Arc::clone(&disk), 0, Fork::Osaka);
+    let served = served_of(chain, Limits::of_engine(), PoolLimits::default());
+    let consensus = Consensus::new(served);
+    assert_eq!(consensus.new_payload(&known[0]), valid(known[0].hash()));
+    disk.lose_power_after(0);
+    let answer = consensus.call("engine_newPayloadV4", known[1].params(4));
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    let after = restarted(disk.crash());
+    for own in &known {
+        assert_eq!(after.new_payload(own), valid(own.hash()));
+    }
+}
+
+#[test]
+fn several_threads_hand_over_the_same_blocks() {
+    let (known, consensus, _) = workload(Fork::Osaka);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (known, consensus) = (&known, &consensus);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    for own in known.iter().skip(thread % 3).chain(known) {
+                        let status = consensus.new_payload(own);
+                        assert!(
+                            status == valid(own.hash()) || status == syncing(),
+                            "{status}"
+                        );
+                        let status = consensus.head(own.hash());
+                        assert!(
+                            status == valid(own.hash()) || status == syncing(),
+                            "{status}"
+                        );
+                    }
+                }
+            });
+        }
+    });
+    let tip = known[2].hash();
+    assert_eq!(consensus.head(tip), valid(tip));
+    assert_eq!(consensus.served.node().head().hash, tip);
 }
