@@ -625,3 +625,73 @@ fn several_threads_hand_over_the_same_blocks() {
     assert_eq!(consensus.head(tip), valid(tip));
     assert_eq!(consensus.served.node().head().hash, tip);
 }
+
+#[test]
+fn payloads_of_every_fork_are_built_and_valid() {
+    let Some(tests) = tests() else {
+        return;
+    };
+    let (known, consensus) = at_the_merge(&tests);
+    let mut built = std::collections::BTreeSet::new();
+    for own in &known {
+        assert_eq!(consensus.new_payload(own), valid(own.hash()));
+        let fork = own.fork(consensus.served.node().chain().unwrap());
+        let (choice, get, new) = match fork {
+            Fork::Paris => (1, 1, 1),
+            Fork::Shanghai => (2, 2, 2),
+            Fork::Cancun => (3, 3, 3),
+            Fork::Prague => (3, 4, 4),
+            _ => (3, 5, 4),
+        };
+        let mut given = attributes(fork, own.block.header.timestamp + 1, 1);
+        let fields = given.as_object_mut().unwrap();
+        if choice < 3 {
+            fields.remove("parentBeaconBlockRoot");
+        }
+        if choice < 2 {
+            fields.remove("withdrawals");
+        }
+        let answer = consensus.choose(choice, own.hash(), B256::ZERO, B256::ZERO, given);
+        let id = answer["result"]["payloadId"].clone();
+        let answer = consensus.call(&format!("engine_getPayloadV{get}"), json!([id]));
+        let result = &answer["result"];
+        let payload = match get {
+            1 => result,
+            _ => &result["executionPayload"],
+        };
+        let all = [
+            payload.clone(),
+            json!([]),
+            json!(B256::repeat_byte(4)),
+            result["executionRequests"].clone(),
+        ];
+        let count = [1, 1, 3, 4][new - 1];
+        let answer = consensus.call(
+            &format!("engine_newPayloadV{new}"),
+            json!(all[..count].to_vec()),
+        );
+        assert_eq!(answer["result"]["status"], "VALID", "{answer}");
+        built.insert(fork);
+    }
+    assert_eq!(built.len(), 5, "{built:?}");
+}
+
+#[test]
+fn only_so_many_blocks_wait() {
+    // The oldest one that waits goes for the last filler, and only then.
+    for (fillers, is_kept) in [(511, true), (512, false)] {
+        let (known, consensus, _) = workload(Fork::Osaka);
+        assert_eq!(consensus.new_payload(&known[1]), syncing());
+        for filler in 0..fillers {
+            let mut own = known[2].clone();
+            own.block.header.parent_hash = B256::from(U256::from(filler + 1));
+            assert_eq!(consensus.new_payload(&own), syncing());
+        }
+        assert_eq!(consensus.new_payload(&known[0]), valid(known[0].hash()));
+        let expected = match is_kept {
+            true => valid(known[1].hash()),
+            false => syncing(),
+        };
+        assert_eq!(consensus.head(known[1].hash()), expected);
+    }
+}
