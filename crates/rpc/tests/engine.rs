@@ -695,3 +695,72 @@ fn only_so_many_blocks_wait() {
         assert_eq!(consensus.head(known[1].hash()), expected);
     }
 }
+
+/// Every value in a place of parameters, changed to something else.
+fn spoiled(params: &Value) -> Vec<Value> {
+    let wrong = [
+        Value::Null,
+        json!("0x"),
+        json!("0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"),
+        json!(-1),
+        json!({}),
+        json!([null]),
+    ];
+    let mut all = Vec::new();
+    for (index, param) in params.as_array().unwrap().iter().enumerate() {
+        for value in &wrong {
+            let mut changed = params.clone();
+            changed[index] = value.clone();
+            all.push(changed);
+            let fields = param
+                .as_object()
+                .into_iter()
+                .flat_map(|fields| fields.keys());
+            for field in fields {
+                let mut changed = params.clone();
+                changed[index][field] = value.clone();
+                all.push(changed);
+            }
+        }
+        let mut fewer = params.clone();
+        fewer.as_array_mut().unwrap().truncate(index);
+        all.push(fewer);
+    }
+    all
+}
+
+#[test]
+fn spoiled_parameters_are_refused_or_make_other_blocks() {
+    for fork in [Fork::Osaka, Fork::Amsterdam] {
+        let (known, consensus, _) = workload(fork);
+        let version = version_of(fork);
+        let payload = format!("engine_newPayloadV{version}");
+        let choice = if fork == Fork::Amsterdam { 4 } else { 3 };
+        let choice = format!("engine_forkchoiceUpdatedV{choice}");
+        let genesis = consensus.served.node().head().hash;
+        let time = known[0].block.header.timestamp;
+        let state = json!({
+            "headBlockHash": genesis,
+            "safeBlockHash": genesis,
+            "finalizedBlockHash": genesis,
+        });
+        let right = json!([state, attributes(fork, time, 1)]);
+        let both = [(payload, known[0].params(version)), (choice, right)];
+        for (method, params) in both {
+            for params in spoiled(&params) {
+                let answer = consensus.call(&method, params.clone());
+                match answer.get("error") {
+                    Some(error) => {
+                        let code = error["code"].as_i64().unwrap();
+                        let is_known = code == -32602 || (-38006..=-38001).contains(&code);
+                        assert!(is_known, "{method} {params}: {answer}");
+                    }
+                    None => assert!(answer["result"].is_object(), "{method}: {answer}"),
+                }
+            }
+        }
+        for own in &known {
+            assert_eq!(consensus.new_payload(own), valid(own.hash()));
+        }
+    }
+}
