@@ -3,15 +3,15 @@
 use crate::common::{
     chain_of,
     consensus::{Consensus, Known, version_of},
-    made_at, served_of,
+    made_at, made_on, served_of,
     signing::{GWEI, payment, signed},
 };
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_chain::{Block, Chain, ChainSealer, Fork, InitOptions};
 use cambium_conformance::Pack;
 use cambium_index::{ChainIndex, IndexOptions};
-use cambium_rpc::{Limits, PoolLimits};
-use cambium_state::FaultyDisk;
+use cambium_rpc::{Limits, PoolLimits, Served};
+use cambium_state::{FaultyDisk, Options};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -548,4 +548,219 @@ fn blobs_go_from_the_pool_into_a_payload() {
         json!([payload, [hash], root, requests]),
     );
     assert_eq!(whole["result"]["status"], "VALID", "{whole}");
+}
+
+/// The consensus client of a chain on a disk, as after a start.
+fn restarted(disk: FaultyDisk) -> Consensus {
+    let disk = Arc::new(disk);
+    let (chain, _) = Chain::open(disk, Options::default()).unwrap();
+    let node = Arc::new(cambium_node::Node::of_chain(chain));
+    Consensus::new(Arc::new(Served::new(node, Limits::of_engine())))
+}
+
+#[test]
+fn what_is_answered_is_there_after_a_loss_of_power() {
+    let (known, _, _) = workload(Fork::Osaka);
+    let disk = Arc::new(FaultyDisk::new(5));
+    let (_, chain) = made_on(Arc::clone(&disk), 0, Fork::Osaka);
+    let served = served_of(chain, Limits::of_engine(), PoolLimits::default());
+    let consensus = Consensus::new(served);
+    for own in &known[..2] {
+        assert_eq!(consensus.new_payload(own), valid(own.hash()));
+    }
+    let (first, second) = (known[0].hash(), known[1].hash());
+    let answer = consensus.choose(3, second, first, first, Value::Null);
+    assert_eq!(answer["result"]["payloadStatus"], valid(second));
+    assert_eq!(consensus.new_payload(&known[2]), valid(known[2].hash()));
+    let after = restarted(disk.crash());
+    let node = after.served.node();
+    assert_eq!(node.head().hash, second);
+    assert_eq!(node.db().finality().finalized.unwrap().hash, first);
+    // The block that was not chosen is there as well.
+    assert_eq!(after.head(known[2].hash()), valid(known[2].hash()));
+}
+
+#[test]
+fn an_error_of_the_disk_says_nothing_of_the_block() {
+    let (known, _, _) = workload(Fork::Osaka);
+    let disk = Arc::new(FaultyDisk::new(6));
+    let (_, chain) = made_on(Arc::clone(&disk), 0, Fork::Osaka);
+    let served = served_of(chain, Limits::of_engine(), PoolLimits::default());
+    let consensus = Consensus::new(served);
+    assert_eq!(consensus.new_payload(&known[0]), valid(known[0].hash()));
+    disk.lose_power_after(0);
+    let answer = consensus.call("engine_newPayloadV4", known[1].params(4));
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    let after = restarted(disk.crash());
+    for own in &known {
+        assert_eq!(after.new_payload(own), valid(own.hash()));
+    }
+}
+
+#[test]
+fn several_threads_hand_over_the_same_blocks() {
+    let (known, consensus, _) = workload(Fork::Osaka);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (known, consensus) = (&known, &consensus);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    for own in known.iter().skip(thread % 3).chain(known) {
+                        let status = consensus.new_payload(own);
+                        assert!(
+                            status == valid(own.hash()) || status == syncing(),
+                            "{status}"
+                        );
+                        let status = consensus.head(own.hash());
+                        assert!(
+                            status == valid(own.hash()) || status == syncing(),
+                            "{status}"
+                        );
+                    }
+                }
+            });
+        }
+    });
+    let tip = known[2].hash();
+    assert_eq!(consensus.head(tip), valid(tip));
+    assert_eq!(consensus.served.node().head().hash, tip);
+}
+
+#[test]
+fn payloads_of_every_fork_are_built_and_valid() {
+    let Some(tests) = tests() else {
+        return;
+    };
+    let (known, consensus) = at_the_merge(&tests);
+    let mut built = std::collections::BTreeSet::new();
+    for own in &known {
+        assert_eq!(consensus.new_payload(own), valid(own.hash()));
+        let fork = own.fork(consensus.served.node().chain().unwrap());
+        let (choice, get, new) = match fork {
+            Fork::Paris => (1, 1, 1),
+            Fork::Shanghai => (2, 2, 2),
+            Fork::Cancun => (3, 3, 3),
+            Fork::Prague => (3, 4, 4),
+            _ => (3, 5, 4),
+        };
+        let mut given = attributes(fork, own.block.header.timestamp + 1, 1);
+        let fields = given.as_object_mut().unwrap();
+        if choice < 3 {
+            fields.remove("parentBeaconBlockRoot");
+        }
+        if choice < 2 {
+            fields.remove("withdrawals");
+        }
+        let answer = consensus.choose(choice, own.hash(), B256::ZERO, B256::ZERO, given);
+        let id = answer["result"]["payloadId"].clone();
+        let answer = consensus.call(&format!("engine_getPayloadV{get}"), json!([id]));
+        let result = &answer["result"];
+        let payload = match get {
+            1 => result,
+            _ => &result["executionPayload"],
+        };
+        let all = [
+            payload.clone(),
+            json!([]),
+            json!(B256::repeat_byte(4)),
+            result["executionRequests"].clone(),
+        ];
+        let count = [1, 1, 3, 4][new - 1];
+        let answer = consensus.call(
+            &format!("engine_newPayloadV{new}"),
+            json!(all[..count].to_vec()),
+        );
+        assert_eq!(answer["result"]["status"], "VALID", "{answer}");
+        built.insert(fork);
+    }
+    assert_eq!(built.len(), 5, "{built:?}");
+}
+
+#[test]
+fn only_so_many_blocks_wait() {
+    // The oldest one that waits goes for the last filler, and only then.
+    for (fillers, is_kept) in [(511, true), (512, false)] {
+        let (known, consensus, _) = workload(Fork::Osaka);
+        assert_eq!(consensus.new_payload(&known[1]), syncing());
+        for filler in 0..fillers {
+            let mut own = known[2].clone();
+            own.block.header.parent_hash = B256::from(U256::from(filler + 1));
+            assert_eq!(consensus.new_payload(&own), syncing());
+        }
+        assert_eq!(consensus.new_payload(&known[0]), valid(known[0].hash()));
+        let expected = match is_kept {
+            true => valid(known[1].hash()),
+            false => syncing(),
+        };
+        assert_eq!(consensus.head(known[1].hash()), expected);
+    }
+}
+
+/// Every value in a place of parameters, changed to something else.
+fn spoiled(params: &Value) -> Vec<Value> {
+    let wrong = [
+        Value::Null,
+        json!("0x"),
+        json!("0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"),
+        json!(-1),
+        json!({}),
+        json!([null]),
+    ];
+    let mut all = Vec::new();
+    for (index, param) in params.as_array().unwrap().iter().enumerate() {
+        for value in &wrong {
+            let mut changed = params.clone();
+            changed[index] = value.clone();
+            all.push(changed);
+            let fields = param
+                .as_object()
+                .into_iter()
+                .flat_map(|fields| fields.keys());
+            for field in fields {
+                let mut changed = params.clone();
+                changed[index][field] = value.clone();
+                all.push(changed);
+            }
+        }
+        let mut fewer = params.clone();
+        fewer.as_array_mut().unwrap().truncate(index);
+        all.push(fewer);
+    }
+    all
+}
+
+#[test]
+fn spoiled_parameters_are_refused_or_make_other_blocks() {
+    for fork in [Fork::Osaka, Fork::Amsterdam] {
+        let (known, consensus, _) = workload(fork);
+        let version = version_of(fork);
+        let payload = format!("engine_newPayloadV{version}");
+        let choice = if fork == Fork::Amsterdam { 4 } else { 3 };
+        let choice = format!("engine_forkchoiceUpdatedV{choice}");
+        let genesis = consensus.served.node().head().hash;
+        let time = known[0].block.header.timestamp;
+        let state = json!({
+            "headBlockHash": genesis,
+            "safeBlockHash": genesis,
+            "finalizedBlockHash": genesis,
+        });
+        let right = json!([state, attributes(fork, time, 1)]);
+        let both = [(payload, known[0].params(version)), (choice, right)];
+        for (method, params) in both {
+            for params in spoiled(&params) {
+                let answer = consensus.call(&method, params.clone());
+                match answer.get("error") {
+                    Some(error) => {
+                        let code = error["code"].as_i64().unwrap();
+                        let is_known = code == -32602 || (-38006..=-38001).contains(&code);
+                        assert!(is_known, "{method} {params}: {answer}");
+                    }
+                    None => assert!(answer["result"].is_object(), "{method}: {answer}"),
+                }
+            }
+        }
+        for own in &known {
+            assert_eq!(consensus.new_payload(own), valid(own.hash()));
+        }
+    }
 }

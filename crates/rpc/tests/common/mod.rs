@@ -49,6 +49,11 @@ fn made(blocks: u64) -> (Workload, Chain) {
 
 /// A workload with its genesis block, at a fork.
 pub fn made_at(blocks: u64, fork: Fork) -> (Workload, Chain) {
+    made_on(Arc::new(FaultyDisk::new(2)), blocks, fork)
+}
+
+/// The same on a disk.
+pub fn made_on(disk: Arc<FaultyDisk>, blocks: u64, fork: Fork) -> (Workload, Chain) {
     let workload = Workload::new(WorkloadParams {
         fork,
         accounts: 500,
@@ -59,7 +64,6 @@ pub fn made_at(blocks: u64, fork: Fork) -> (Workload, Chain) {
         ..WorkloadParams::default()
     })
     .unwrap();
-    let disk: Arc<FaultyDisk> = Arc::new(FaultyDisk::new(2));
     let chain = workload
         .init(disk.clone(), InitOptions::default(), &mut |_| {})
         .unwrap();
