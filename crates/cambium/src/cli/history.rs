@@ -75,12 +75,27 @@ pub(crate) fn follow(
     db: &Db,
     out: &Output,
 ) -> Result<Followed<HistoryFollower>, Failure> {
+    match to_follow(mode, nodes, args, db) {
+        Ok(Some(history)) => Ok(Followed::By(HistoryFollower::start(history, db.clone()))),
+        Ok(None) => Ok(Followed::None),
+        Err(error) if mode.is_none() => Ok(Followed::refused("history", &error, db, out)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The history that is to follow the chain, if there is one or `mode` asks for it.
+pub(crate) fn to_follow(
+    mode: Option<HistoryMode>,
+    nodes: NodesArgs,
+    args: &DbArgs,
+    db: &Db,
+) -> Result<Option<History>, HistoryError> {
     if mode == Some(HistoryMode::None) {
-        return Ok(Followed::None);
+        return Ok(None);
     }
     let disk = open::disk(&args.datadir);
     let opened = match (History::exists(&*disk), mode) {
-        (Ok(false), None) => return Ok(Followed::None),
+        (Ok(false), None) => return Ok(None),
         (Ok(false), Some(mode)) => {
             let (first, nodes) = (db.head().number, nodes_of(mode, nodes));
             History::create(disk, db, first, nodes, options(args, Some(mode)))
@@ -89,11 +104,7 @@ pub(crate) fn follow(
             .and_then(|history| check_mode(mode, &history).map(|()| history)),
         (Err(error), _) => Err(error),
     };
-    match opened {
-        Ok(history) => Ok(Followed::By(HistoryFollower::start(history, db.clone()))),
-        Err(error) if mode.is_none() => Ok(Followed::refused("history", &error, db, out)),
-        Err(error) => Err(error.into()),
-    }
+    opened.map(Some)
 }
 
 pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Failure> {

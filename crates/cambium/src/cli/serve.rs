@@ -1,31 +1,65 @@
 //! The chain over JSON-RPC.
 
 use super::{
-    args::serve::{LimitArgs, ServeArgs},
-    error::Failure,
-    node,
+    args::{
+        database::DbArgs,
+        history::NodesArgs,
+        serve::{LimitArgs, ServeArgs},
+    },
+    error::{Exit, Failure},
+    followed::Followed,
+    history, index, node, open,
     output::{Output, Report, Table, count, quantity},
     signals::Stop,
 };
-use cambium_rpc::{Access, Limits, Methods, Served, Server, Service};
+use cambium::{Node, history::HistoryFollower, index::IndexFollower};
+use cambium_rpc::{
+    Access, Engine, JwtSecret, Limits, Methods, Pool, PoolLimits, ServeError, Served, Server, Service,
+};
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{runtime::Builder, time::sleep};
 
 /// Time between two looks at whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Most bytes of a request of a consensus client: blocks come with their blobs' hashes, and with access lists.
+const ENGINE_REQUEST_BYTES: usize = 128 << 20;
+/// Name of the file of the secret, in the directory of the database.
+const SECRET: &str = "jwt.hex";
+
+/// What is served, and what follows the chain meanwhile.
+struct Chained {
+    node: Arc<Node>,
+    index: Followed<IndexFollower>,
+    history: Followed<HistoryFollower>,
+}
+
 pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
-    let node = Arc::new(node::of_blocks(&args.db, out)?);
     let methods = Methods::of_chain();
     let known = |group: &str| methods.names().any(|name| group_of(name) == group);
     if let Some(group) = args.api.iter().find(|group| !known(group)) {
         return Err(Failure::serve(format!(
-            "--api: there is no group of methods {group:?}: eth, net, web3, debug and rpc are there"
+            "--api: there is no group of methods {group:?}: eth, net, web3, debug, txpool and rpc are there"
         )));
     }
     let methods = methods.only(|name| args.api.iter().any(|group| group == group_of(name)));
-    let served = Arc::new(Served::new(node, limits(&args.limits)));
+    let chained = match args.engine.engine {
+        Some(_) => to_write(&args.db, out)?,
+        None => Chained {
+            node: Arc::new(node::of_blocks(&args.db, out)?),
+            index: Followed::None,
+            history: Followed::None,
+        },
+    };
+    let limits = limits(&args.limits);
+    let served = Served::new(Arc::clone(&chained.node), limits);
+    let pool = args.engine.engine.map(|_| Arc::new(Pool::new(PoolLimits::default())));
+    let served = match &pool {
+        Some(pool) => served.with_pool(Arc::clone(pool)),
+        None => served,
+    };
+    let served = Arc::new(served);
     let noted = *out;
     served.follow_writer(move |error| {
         noted.note(format_args!(
@@ -33,6 +67,7 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
         ));
     });
     let service = Arc::new(Service::new(Arc::clone(&served), methods));
+    let engine = engine_of(args, &chained.node, pool, limits)?;
     let runtime = Builder::new_multi_thread()
         .thread_name("cambium-net")
         .enable_all()
@@ -44,30 +79,55 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
             hosts: args.hosts.clone(),
             origins: args.cors.clone(),
         });
-        match &args.ipc {
-            Some(path) => server.with_socket(path),
-            None => Ok(server),
-        }
+        let server = match &args.ipc {
+            Some(path) => server.with_socket(path)?,
+            None => server,
+        };
+        let engine = match engine {
+            Some((address, secret, service)) => {
+                let server = Server::listen(address).await?.with_jwt(secret);
+                Some((server, service))
+            }
+            None => None,
+        };
+        Ok::<_, ServeError>((server, engine))
     };
-    let server = runtime.block_on(listening).map_err(Failure::serve)?;
+    let (server, engine) = runtime.block_on(listening).map_err(Failure::serve)?;
     let address = server.address();
     if !address.ip().is_loopback() {
         out.note(format_args!(
             "{address} is not the loopback: anyone who reaches it may call all methods of --api"
         ));
     }
+    if let Some((engine, _)) = &engine {
+        out.note(format_args!(
+            "http://{} serves the Engine API, with the secret in {}",
+            engine.address(),
+            secret_file(args).display()
+        ));
+    }
     out.note(format_args!(
         "http://{address} and ws://{address} serve block {}; Ctrl-C ends",
         served.node().head()
     ));
-    let asked = async {
+    let asked = || async {
         while stop.asked().is_none() {
             sleep(LOOK).await;
         }
     };
-    runtime.block_on(server.run(Arc::clone(&service), asked));
+    let serving = server.run(Arc::clone(&service), asked());
+    runtime.block_on(async {
+        match engine {
+            Some((server, service)) => {
+                tokio::join!(serving, server.run(service, asked()));
+            }
+            None => serving.await,
+        }
+    });
     // Threads that still answer somebody are not waited for.
     runtime.shutdown_background();
+    let history_error = chained.history.finish("history", HistoryFollower::finish, out);
+    let index_error = chained.index.finish("index", IndexFollower::finish, out);
     let (head, counts) = (served.node().head(), service.counts());
     let table = Table::default()
         .row("head", head)
@@ -81,8 +141,61 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
         "requests": counts.requests,
         "calls": counts.calls,
         "errors": counts.errors,
+        "history_error": history_error,
+        "index_error": index_error,
     });
-    Ok(Report::new(format!("Served until now.\n{table}"), json))
+    let mut report = Report::new(format!("Served until now.\n{table}"), json);
+    if history_error.is_some() || index_error.is_some() {
+        report.exit = Exit::CouldNotBeDone;
+    }
+    Ok(report)
+}
+
+/// The chain for a process that writes it: history and index follow, where they are there.
+fn to_write(args: &DbArgs, out: &Output) -> Result<Chained, Failure> {
+    let chain = open::chain_to_write(&args.clone().into(), out)?;
+    let (chain, index) = index::follow(chain, false, args, out)?;
+    let db = chain.db().clone();
+    let mut node = Node::of_chain(chain);
+    let history = match history::to_follow(None, NodesArgs::default(), args, &db) {
+        Ok(Some(history)) => {
+            node = node.with_history(history.clone());
+            Followed::By(HistoryFollower::start(history, db))
+        }
+        Ok(None) => Followed::None,
+        Err(error) => Followed::refused("history", &error, &db, out),
+    };
+    Ok(Chained {
+        node: Arc::new(node),
+        index,
+        history,
+    })
+}
+
+fn secret_file(args: &ServeArgs) -> PathBuf {
+    let own = || args.db.datadir.join(SECRET);
+    args.engine.jwt.clone().unwrap_or_else(own)
+}
+
+/// What serves a consensus client, if one is to be served.
+fn engine_of(
+    args: &ServeArgs,
+    node: &Arc<Node>,
+    pool: Option<Arc<Pool>>,
+    limits: Limits,
+) -> Result<Option<(SocketAddr, JwtSecret, Arc<Service>)>, Failure> {
+    let (Some(address), Some(pool)) = (args.engine.engine, pool) else {
+        return Ok(None);
+    };
+    let secret = JwtSecret::read_or_make(&secret_file(args)).map_err(Failure::serve)?;
+    let limits = Limits {
+        body_bytes: ENGINE_REQUEST_BYTES,
+        ..limits
+    };
+    let served = Arc::new(Served::new(Arc::clone(node), limits).with_pool(pool));
+    let engine = Arc::new(Engine::new(Arc::clone(&served)));
+    let service = Service::new(served, engine.methods());
+    Ok(Some((address, secret, Arc::new(service))))
 }
 
 /// The group that a method is of: what its name begins with.

@@ -12,12 +12,13 @@ use std::{
 };
 
 pub(crate) const SERVE_HELP: &str = "\
-The database is read, not written: another process may import into it meanwhile, and the server follows its head. Transactions and logs are found
+Without --engine the database is read, not written: another process may import into it meanwhile, and the server follows its head. Transactions and logs are found
 by the index (`cambium index build`, or `cambium import --index`), values at old blocks come from a history (`--history`), if these are there.
 
 Examples:
   cambium serve -d DIR                           on http://127.0.0.1:8545 and ws://127.0.0.1:8545
   cambium serve -d DIR --http 0.0.0.0:8545 --api eth,net,web3
+  cambium serve -d DIR --engine 8551             for a consensus client: blocks come from it
 
 Nothing is asked of clients, neither a password nor a certificate: whoever reaches the address may call all methods of --api, and
 keep as much of the machine busy as --threads says. Put a proxy in front of it before it listens on other addresses than the loopback.
@@ -32,12 +33,12 @@ pub(crate) struct ServeArgs {
     /// Also listen at this socket in the file system, of which you alone may write
     #[arg(long, value_name = "FILE")]
     pub(crate) ipc: Option<PathBuf>,
-    /// Groups of methods to serve, separated by commas: eth, net, web3, debug, rpc
+    /// Groups of methods to serve, separated by commas: eth, net, web3, debug, txpool, rpc
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "eth,net,web3,debug,rpc"
+        default_value = "eth,net,web3,debug,txpool,rpc"
     )]
     pub(crate) api: Vec<String>,
     /// Further names under which browsers reach the server, separated by commas; * stands for all. Addresses and localhost are known
@@ -47,9 +48,25 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
     pub(crate) cors: Vec<String>,
     #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
     pub(crate) db: DbArgs,
+}
+
+/// The interface of a consensus client.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "For a consensus client")]
+pub(crate) struct EngineArgs {
+    /// Serve the Engine API as well, at this address. Then this process writes the database, which must exist, and takes transactions into a
+    /// pool. A port alone is on the loopback
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    pub(crate) engine: Option<SocketAddr>,
+    /// Of --engine: file with the secret that the consensus client has as well, 32 bytes in hex. It is made if there is none
+    /// [default: jwt.hex in the directory of the database]
+    #[arg(long, value_name = "FILE", requires = "engine")]
+    pub(crate) jwt: Option<PathBuf>,
 }
 
 /// What a server allows.
