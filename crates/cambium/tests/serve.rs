@@ -16,6 +16,8 @@ use std::{
 struct Served {
     child: Child,
     address: String,
+    /// Of the Engine API.
+    engine: Option<String>,
 }
 
 impl Served {
@@ -30,34 +32,33 @@ impl Served {
             .spawn()
             .unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
+        let (mut line, mut engine) = (String::new(), None);
+        let address = |line: &str| {
+            let address = line.split("http://").nth(1).unwrap();
+            address.split(' ').next().unwrap().to_owned()
+        };
         while !line.contains("serve block") {
             line.clear();
             assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
+            if line.contains("Engine API") {
+                engine = Some(address(&line));
+            }
         }
-        let address = line.split("http://").nth(1).unwrap();
-        let address = address.split(' ').next().unwrap().to_owned();
+        let address = address(&line);
         // The rest of what it tells is read, so that it never waits.
         thread::spawn(move || {
             let mut rest = String::new();
             let _ = told.read_to_string(&mut rest);
         });
-        Self { child, address }
+        Self {
+            child,
+            address,
+            engine,
+        }
     }
 
     fn call(&self, method: &str, params: Value) -> Value {
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let body = body.to_string();
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(
-            stream,
-            "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let answer = post(&self.address, "", method, params);
         let body = answer.split("\r\n\r\n").nth(1).unwrap();
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error} in {answer}"))
     }
@@ -79,6 +80,23 @@ impl Served {
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{report}");
         serde_json::from_str(&report).unwrap()
     }
+}
+
+/// Sends a call with further lines of a header. Returns the whole answer.
+fn post(address: &str, header: &str, method: &str, params: Value) -> String {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n{header}\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 impl Drop for Served {
@@ -176,4 +194,42 @@ fn what_is_not_to_be_served_is_not() {
     cambium!("serve", "-d", &db, "--api", "eth,rain").fails(1, &["\"rain\""]);
     cambium!("serve", "-d", &db, "--http", "nowhere").fails(2, &["127.0.0.1:8545"]);
     cambium!("serve", "-d", fixture.path("nothing")).fails(1, &["nothing"]);
+}
+
+#[test]
+fn a_consensus_client_drives_the_database() {
+    let fixture = Fixture::generate(50, 4, 5);
+    fixture.import(&fixture.chain()).done();
+    cambium!("index", "build", "-d", fixture.db()).done();
+    let secret = fixture.path("secret.hex");
+    let options = ["--engine", "0", "--jwt", secret.to_str().unwrap()];
+    let server = Served::start(&fixture.db(), &options);
+    let engine = server.engine.clone().unwrap();
+    let ask = |token: &str, method: &str, params: Value| {
+        let header = match token {
+            "" => String::new(),
+            token => format!("Authorization: Bearer {token}\r\n"),
+        };
+        post(&engine, &header, method, params)
+    };
+    let none = ask("", "engine_exchangeCapabilities", json!([[]]));
+    assert!(none.starts_with("HTTP/1.1 401"), "{none}");
+    let token = cambium_rpc::JwtSecret::read(&secret).unwrap().token();
+    let able = ask(&token, "engine_exchangeCapabilities", json!([[]]));
+    assert!(able.contains("engine_newPayloadV4"), "{able}");
+    // The head goes back to an earlier block only if the client says so of a branch; here it stays.
+    let head = server.result("eth_getBlockByNumber", json!(["latest", false]))["hash"].clone();
+    let choice =
+        json!([{ "headBlockHash": head, "safeBlockHash": head, "finalizedBlockHash": head }, null]);
+    let chosen = ask(&token, "engine_forkchoiceUpdatedV3", choice);
+    assert!(chosen.contains("\"VALID\""), "{chosen}");
+    let finalized = server.result("eth_getBlockByNumber", json!(["finalized", false]));
+    assert_eq!(finalized["hash"], head);
+    assert_eq!(server.result("txpool_status", json!([]))["pending"], "0x0");
+    // Nobody else writes meanwhile.
+    cambium!("import", fixture.chain(), "-d", fixture.db()).fails(1, &["in use"]);
+    let report = server.stop();
+    assert_eq!(report["head_number"], "0x4");
+    assert_eq!(report["index_error"], Value::Null);
+    cambium!("db", "check", "-d", fixture.db()).done();
 }

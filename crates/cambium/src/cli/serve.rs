@@ -12,9 +12,14 @@ use super::{
     output::{Output, Report, Table, count, quantity},
     signals::Stop,
 };
-use cambium::{Node, history::HistoryFollower, index::IndexFollower};
+use cambium::{
+    Node,
+    history::{HistoryFollower, WholeNodes},
+    index::IndexFollower,
+};
 use cambium_rpc::{
-    Access, Engine, JwtSecret, Limits, Methods, Pool, PoolLimits, ServeError, Served, Server, Service,
+    Access, Engine, JwtSecret, Limits, Methods, Pool, PoolLimits, ServeError, Served, Server,
+    Service,
 };
 use serde_json::json;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -23,8 +28,6 @@ use tokio::{runtime::Builder, time::sleep};
 /// Time between two looks at whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Most bytes of a request of a consensus client: blocks come with their blobs' hashes, and with access lists.
-const ENGINE_REQUEST_BYTES: usize = 128 << 20;
 /// Name of the file of the secret, in the directory of the database.
 const SECRET: &str = "jwt.hex";
 
@@ -54,7 +57,10 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
     };
     let limits = limits(&args.limits);
     let served = Served::new(Arc::clone(&chained.node), limits);
-    let pool = args.engine.engine.map(|_| Arc::new(Pool::new(PoolLimits::default())));
+    let pool = args
+        .engine
+        .engine
+        .map(|_| Arc::new(Pool::new(PoolLimits::default())));
     let served = match &pool {
         Some(pool) => served.with_pool(Arc::clone(pool)),
         None => served,
@@ -126,7 +132,9 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
     });
     // Threads that still answer somebody are not waited for.
     runtime.shutdown_background();
-    let history_error = chained.history.finish("history", HistoryFollower::finish, out);
+    let history_error = chained
+        .history
+        .finish("history", HistoryFollower::finish, out);
     let index_error = chained.index.finish("index", IndexFollower::finish, out);
     let (head, counts) = (served.node().head(), service.counts());
     let table = Table::default()
@@ -157,7 +165,11 @@ fn to_write(args: &DbArgs, out: &Output) -> Result<Chained, Failure> {
     let (chain, index) = index::follow(chain, false, args, out)?;
     let db = chain.db().clone();
     let mut node = Node::of_chain(chain);
-    let history = match history::to_follow(None, NodesArgs::default(), args, &db) {
+    // None is made, so what a new one would have does not count.
+    let nodes = NodesArgs {
+        nodes: WholeNodes::ALL,
+    };
+    let history = match history::to_follow(None, nodes, args, &db) {
         Ok(Some(history)) => {
             node = node.with_history(history.clone());
             Followed::By(HistoryFollower::start(history, db))
@@ -189,8 +201,8 @@ fn engine_of(
     };
     let secret = JwtSecret::read_or_make(&secret_file(args)).map_err(Failure::serve)?;
     let limits = Limits {
-        body_bytes: ENGINE_REQUEST_BYTES,
-        ..limits
+        threads: limits.threads,
+        ..Limits::of_engine()
     };
     let served = Arc::new(Served::new(Arc::clone(node), limits).with_pool(pool));
     let engine = Arc::new(Engine::new(Arc::clone(&served)));
