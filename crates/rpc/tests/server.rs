@@ -10,12 +10,18 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use tokio::{runtime::Builder, sync::oneshot};
 use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
+
+/// Calls of `my_sleep` whose client has left.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
 
 /// A server on a port of its own. It ends when this is dropped.
 struct Running {
@@ -45,6 +51,9 @@ impl Running {
                 let millis: u64 = params.required()?;
                 let end = Instant::now() + Duration::from_millis(millis);
                 while Instant::now() < end {
+                    if call.cancel.has_left() {
+                        LEFT.fetch_add(1, Ordering::Relaxed);
+                    }
                     call.cancel.check()?;
                     thread::sleep(Duration::from_millis(5));
                 }
@@ -533,4 +542,31 @@ fn filters_tell_what_is_new() {
     let gone = ask("eth_getFilterChanges", json!([blocks])).unwrap_err();
     assert_eq!(gone["error"]["code"], -32000);
     assert!(ask("eth_getFilterLogs", json!([nothing])).is_err());
+}
+
+#[test]
+fn a_client_that_leaves_or_takes_nothing_ends_the_work() {
+    let limits = Limits {
+        idle_time: Duration::from_millis(500),
+        connections: 1,
+        ..Limits::default()
+    };
+    let server = Running::new(workload_chain(1), limits);
+    let mut stream = server.connect();
+    send(&mut stream, &call("my_sleep", json!([20_000])));
+    thread::sleep(Duration::from_millis(100));
+    drop(stream);
+    let started = Instant::now();
+    while LEFT.load(Ordering::Relaxed) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+    // The only connection is taken by one that does not read; it is closed, and the next one has its turn.
+    let mut stream = server.connect();
+    send(&mut stream, &call("my_list", json!([100_000])));
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(server.post(&call("eth_chainId", json!([]))).status, 200);
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 50_000_000, "{}", rest.len());
 }

@@ -1,6 +1,8 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
-use super::{access::Access, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket};
+use super::{
+    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket,
+};
 use crate::{
     dispatch::{Answer, Service},
     reply::Piece,
@@ -201,6 +203,8 @@ async fn connection(stream: TcpStream, shared: Shared) {
     let _ = stream.set_nodelay(true);
     let limits = shared.service.served.limits;
     let mut ends = shared.ends.clone();
+    // Who leaves, or takes nothing of an answer, ends the work on it.
+    let stream = Impatient::new(stream, limits.idle_time);
     let answers = service_fn(move |request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(shared.respond(request).await) }
@@ -209,7 +213,6 @@ async fn connection(stream: TcpStream, shared: Shared) {
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_buf_size(HEADER_BYTES)
-        .half_close(true)
         .serve_connection(TokioIo::new(stream), answers)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);

@@ -5,6 +5,7 @@ mod jwt;
 mod session;
 mod websocket;
 mod ipc;
+mod impatient;
 mod http;
 
 pub use access::Access;
