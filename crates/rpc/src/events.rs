@@ -88,7 +88,7 @@ impl Events {
     }
 
     fn event(&self, served: &Served, id: BlockId, has_left: bool) -> Option<BlockEvent> {
-        let node = served.node();
+        let node = served.node_with(id);
         let header = match has_left {
             true => None,
             false => {

@@ -3,16 +3,19 @@
 use crate::{builder::BuildOptions, limits::Limits, polled::Filters, pool::Pool};
 use alloy_primitives::B256;
 use cambium_node::Node;
+use cambium_primitives::BlockId;
 use cambium_state::{Db, StateError};
 use parking_lot::{Mutex, RwLock};
 use std::{
     sync::{Arc, Weak},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Time between two looks at what the writer has done.
 const LOOK: Duration = Duration::from_millis(20);
+/// Longest time by which a subscription is ahead of the node.
+const AHEAD: Duration = Duration::from_secs(2);
 
 /// A chain that is served. Each call has the node as it was when the call began.
 pub struct Served {
@@ -66,6 +69,19 @@ impl Served {
     /// The node.
     pub fn node(&self) -> Arc<Node> {
         Arc::clone(&self.node.read())
+    }
+
+    /// The node, once it has a block that a subscription has seen: that may be ahead of it by a look at what the writer has done.
+    pub(crate) fn node_with(&self, block: BlockId) -> Arc<Node> {
+        let end = Instant::now() + AHEAD;
+        loop {
+            let node = self.node();
+            let is_there = !node.db().is_read_only() || node.db().has(block).unwrap_or(true);
+            if is_there || Instant::now() >= end {
+                return node;
+            }
+            thread::sleep(LOOK / 4);
+        }
     }
 
     /// Follows the process that writes to the database, until the result is dropped. A node that writes itself is at its newest block

@@ -77,7 +77,7 @@ fn changes(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
         match &filter.asks {
             Asks::Blocks if !has_left => list.item(&id.hash)?,
             Asks::Logs(asks) => {
-                for mut log in of_block(&call.served.node(), id.hash, &asks.1)? {
+                for mut log in of_block(&call.served.node_with(id), id.hash, &asks.1)? {
                     log.removed = has_left;
                     list.item(&log)?;
                 }
