@@ -5,7 +5,7 @@ use alloy_rpc_types_eth::{Header, Log};
 use cambium_index::LogFilter;
 use cambium_node::BlockRef;
 use cambium_primitives::BlockId;
-use cambium_state::ChainEvent;
+use cambium_state::{ChainEvent, Subscription};
 use serde_json::value::RawValue;
 use std::{
     sync::{
@@ -57,8 +57,11 @@ impl Events {
             to,
             of_logs: AtomicUsize::new(0),
         });
+        // From here on, whenever the thread begins.
+        let node = served.node();
+        let subscription = node.subscribe(node.head());
         let (own, served) = (Arc::downgrade(&events), Arc::downgrade(served));
-        let follow = move || follow(&own, &served);
+        let follow = move || follow(&own, &served, subscription);
         // Without the thread there are no events: the process is out of threads, and has greater worries.
         let _ = thread::Builder::new()
             .name("cambium-events".to_owned())
@@ -107,13 +110,7 @@ impl Events {
     }
 }
 
-fn follow(events: &Weak<Events>, served: &Weak<Served>) {
-    let Some(mut subscription) = served.upgrade().map(|served| {
-        let node = served.node();
-        node.subscribe(node.head())
-    }) else {
-        return;
-    };
+fn follow(events: &Weak<Events>, served: &Weak<Served>, mut subscription: Subscription) {
     loop {
         let event = subscription.wait(LOOK);
         let (Some(events), Some(served)) = (events.upgrade(), served.upgrade()) else {
