@@ -49,6 +49,7 @@ impl Node {
             searched: None,
             logs: Vec::new().into_iter(),
             is_over: false,
+            stops: None,
         })
     }
 }
@@ -68,6 +69,8 @@ pub struct Logs<'a> {
     /// Logs of the last block.
     logs: vec::IntoIter<FoundLog>,
     is_over: bool,
+    /// Asked before each block whether to end.
+    stops: Option<&'a dyn Fn() -> bool>,
 }
 
 /// Result of the last search.
@@ -105,6 +108,15 @@ impl Iterator for Logs<'_> {
     }
 }
 
+impl<'a> Logs<'a> {
+    /// Ends the iteration once `stops` says so, which is asked before each block: a search may look at many without a log.
+    #[must_use]
+    pub fn until(self, stops: &'a dyn Fn() -> bool) -> Self {
+        let stops = Some(stops);
+        Self { stops, ..self }
+    }
+}
+
 impl Logs<'_> {
     fn next_log(&mut self) -> Result<Option<FoundLog>, NodeError> {
         loop {
@@ -114,6 +126,9 @@ impl Logs<'_> {
             if let Some(searched) = &mut self.searched
                 && let Some(number) = searched.blocks.next()
             {
+                if self.stops.is_some_and(|stops| stops()) {
+                    return Ok(None);
+                }
                 let logs = logs_of(self.node, self.filter, searched, number)?;
                 self.logs = logs.into_iter();
             } else if self.rest.is_empty() {

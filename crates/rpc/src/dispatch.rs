@@ -6,7 +6,7 @@ use crate::{
     events::Events,
     limits::Kind,
     params::Params,
-    reply::{Out, PIECES_WAITING, Piece, Reply},
+    reply::{Out, PIECES_WAITING, Piece, Reply, too_large},
     served::Served,
     table::{Call, Method, Methods},
 };
@@ -33,6 +33,8 @@ use tokio::{
 const SHORT_BYTES: usize = 256 << 10;
 /// Most bytes of an identifier.
 const ID_BYTES_MAX: usize = 256;
+/// Most bytes of an error that is written whatever was written before.
+const SHORT_ERROR_BYTES: usize = 1024;
 const NULL: &str = "null";
 
 /// What answers requests: methods of a chain, on a bounded number of threads.
@@ -441,10 +443,15 @@ fn parse_error(error: &serde_json::Error) -> RpcError {
     RpcError::new(RpcError::PARSE, format!("parse error: {error}"))
 }
 
+/// Writes an error. A long one, which has the output of a revert, counts as results do; another one takes its place if it is too long.
 fn write_error(out: &mut Out, id: &str, error: &RpcError) -> Result<(), GivenUp> {
+    let text = serde_json::to_vec(error).map_err(|_| GivenUp)?;
+    if text.len() > SHORT_ERROR_BYTES && !out.has_room(text.len()) {
+        return write_error(out, id, &too_large());
+    }
     let written = out.exempt(|out| {
         write!(out, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":")?;
-        serde_json::to_writer(&mut *out, error)?;
+        out.write_all(&text)?;
         out.write_all(b"}")
     });
     written.map_err(|_| GivenUp)

@@ -23,12 +23,14 @@ const BLOCKS_WAITING: usize = 256;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A block that became part of the canonical chain, or left it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BlockEvent {
+    /// Whether blocks are missing here: who is told has to subscribe anew.
+    pub(crate) is_gap: bool,
     /// The header, as clients get it; `None` if the block left.
     pub(crate) header: Option<Box<RawValue>>,
-    /// All logs of the block, if anyone had asked for logs.
-    pub(crate) logs: Vec<Log>,
+    /// All logs of the block, if anyone had asked for logs; `None` if they can't be had.
+    pub(crate) logs: Option<Vec<Log>>,
 }
 
 /// Subscriptions to the chain.
@@ -84,12 +86,18 @@ impl Events {
             ChainEvent::Reverted(block) => (block.meta.id, true),
             ChainEvent::Finalized(_) => return,
         };
-        // A block that can't be read is not told of. Who asks for it gets the reason.
-        if let Some(event) = self.event(served, id, has_left) {
-            let _ = self.to.send(Arc::new(event));
-        }
+        self.send(self.event(served, id, has_left).unwrap_or(BlockEvent {
+            is_gap: true,
+            ..BlockEvent::default()
+        }));
     }
 
+    fn send(&self, event: BlockEvent) {
+        // Nobody may be there.
+        let _ = self.to.send(Arc::new(event));
+    }
+
+    /// What is told of a block; `None` if its header can't be read.
     fn event(&self, served: &Served, id: BlockId, has_left: bool) -> Option<BlockEvent> {
         let node = served.node_with(id);
         let header = match has_left {
@@ -101,12 +109,19 @@ impl Events {
                 Some(serde_json::value::to_raw_value(&header).ok()?)
             }
         };
-        let mut own = Vec::new();
-        if self.of_logs.load(Ordering::Relaxed) > 0 {
-            own = logs::of_block(&node, id.hash, &LogFilter::default()).ok()?;
-            own.iter_mut().for_each(|log| log.removed = has_left);
-        }
-        Some(BlockEvent { header, logs: own })
+        let logs = match self.of_logs.load(Ordering::Relaxed) {
+            0 => Some(Vec::new()),
+            _ => logs::of_block(&node, id.hash, &LogFilter::default()).ok(),
+        };
+        let marked = |mut logs: Vec<Log>| {
+            logs.iter_mut().for_each(|log| log.removed = has_left);
+            logs
+        };
+        Some(BlockEvent {
+            is_gap: false,
+            header,
+            logs: logs.map(marked),
+        })
     }
 }
 
@@ -120,9 +135,13 @@ fn follow(events: &Weak<Events>, served: &Weak<Served>, mut subscription: Subscr
             Ok(Some(event)) => events.tell(&served, event),
             Ok(None) => {}
             Err(_) => {
-                // The cursor is gone, or can't be read: go on at the head.
+                // The cursor is gone, or can't be read: go on at the head, and say so.
                 let node = served.node();
                 subscription = node.subscribe(node.head());
+                events.send(BlockEvent {
+                    is_gap: true,
+                    ..BlockEvent::default()
+                });
                 thread::sleep(LOOK);
             }
         }

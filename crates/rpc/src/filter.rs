@@ -72,18 +72,20 @@ impl FilterObject {
         }
         for (at, any) in topics.into_iter().enumerate() {
             let any = any.map(OneOrMany::into_vec).unwrap_or_default();
+            if any.len() > alternatives {
+                return Err(too_many("topics", any.len(), alternatives));
+            }
             // A null among alternatives lets everything pass.
             filter.topics[at] = any.into_iter().collect::<Option<_>>().unwrap_or_default();
         }
-        let mut lengths = vec![("addresses", filter.addresses.len())];
-        lengths.extend(filter.topics.iter().map(|any| ("topics", any.len())));
-        for (what, length) in lengths {
-            if length > alternatives {
-                return Err(RpcError::params(format!(
-                    "too many {what}: {length}, {alternatives} at most"
-                )));
-            }
+        let length = filter.addresses.len();
+        if length > alternatives {
+            return Err(too_many("addresses", length, alternatives));
         }
         Ok((filter, blocks))
     }
+}
+
+fn too_many(what: &str, length: usize, most: usize) -> RpcError {
+    RpcError::params(format!("too many {what}: {length}, {most} at most"))
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Most filters.
-const FILTERS: usize = 4096;
+const FILTERS: usize = 1024;
 /// Time after which a filter that nobody asks is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 

@@ -2,11 +2,16 @@
 
 use crate::error::RpcError;
 use serde::Serialize;
-use std::io::{self, Write};
-use tokio::sync::mpsc;
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 
 /// Bytes of a piece that goes to the client.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// Longest time for which a client may take no piece of a long answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Pieces that wait for the client.
 pub(crate) const PIECES_WAITING: usize = 4;
 
@@ -59,6 +64,11 @@ impl Out {
         self.sent > len
     }
 
+    /// Whether so many bytes more are allowed.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.len().saturating_add(bytes as u64) <= self.bytes_max
+    }
+
     /// Takes back what was written since it had this length, of which nothing has gone.
     pub(crate) fn rewind(&mut self, len: u64) {
         self.buffer.truncate((len - self.sent) as usize);
@@ -89,8 +99,13 @@ impl Write for Out {
         {
             let piece = std::mem::take(&mut self.buffer);
             self.sent += piece.len() as u64;
-            let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-            to.blocking_send(Piece::More(piece)).map_err(gone)?;
+            // A client that is slower than that does without: the thread is wanted by others.
+            let sent = timeout(PATIENCE, to.send(Piece::More(piece)));
+            match Handle::current().block_on(sent) {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+            }
         }
         Ok(bytes.len())
     }
@@ -166,12 +181,15 @@ impl<'o> Reply<'o> {
     }
 }
 
+/// The error of an answer that is too large.
+pub(crate) fn too_large() -> RpcError {
+    RpcError::new(RpcError::TOO_LARGE, "the response is too large")
+}
+
 /// The error of a write.
 fn write_error(kind: io::ErrorKind) -> RpcError {
     match kind {
-        io::ErrorKind::FileTooLarge => {
-            RpcError::new(RpcError::TOO_LARGE, "the response is too large")
-        }
+        io::ErrorKind::FileTooLarge => too_large(),
         _ => RpcError::new(RpcError::TIMEOUT, "the client has left"),
     }
 }

@@ -135,3 +135,51 @@ fn limits_are_errors() {
     assert!(broken.get("result").is_none());
     assert_eq!(code(&ask(&service, &call("my_panic"))), -32603);
 }
+
+#[test]
+fn small_requests_do_not_take_much() {
+    let chain = workload_chain(2);
+    let head = chain.block(2).unwrap();
+    let service = service_of(chain, Limits::default());
+    let call = |method: &str, params: Value| {
+        json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+    };
+    // A loop under a full stack: millions of steps, each of which would show it.
+    let looping = format!("0x{}5b6103e856", "5f".repeat(1000));
+    for options in [json!({}), json!({ "tracer": "erc7562Tracer" })] {
+        let traced = call(
+            "debug_traceCall",
+            json!([{ "data": looping }, "latest", options]),
+        );
+        let answer = ask(&service, &traced);
+        assert!(answer.get("error").is_some(), "{options}: {answer}");
+    }
+    let traced = call("debug_traceCall", json!([{ "data": looping }, "latest"]));
+    assert_eq!(code(&ask(&service, &traced)), -32005);
+    // Reverts with megabytes of output, many times.
+    let revert = call("eth_call", json!([{ "data": "0x624c4b405ffd" }]));
+    let batch = format!("[{}]", vec![revert; 30].join(","));
+    let answer = service.call(batch.as_bytes());
+    assert!(answer.len() < 26_000_000, "{}", answer.len());
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(code(&answer[0]), 3);
+    assert_eq!(code(&answer[29]), -32003);
+    // Nulls that mean nothing, but would be kept.
+    let filter = call(
+        "eth_newFilter",
+        json!([{ "topics": [vec![Value::Null; 5000]] }]),
+    );
+    assert_eq!(code(&ask(&service, &filter)), -32602);
+    // A stranger's block with more gas than a block can have, or a time before its parent's.
+    for (gas, seconds) in [(u64::MAX, 12), (head.header.gas_limit, 0)] {
+        let mut header = head.header.clone();
+        header.parent_hash = head.header.hash_slow();
+        header.number += 1;
+        header.timestamp += seconds;
+        header.gas_limit = gas;
+        let block = cambium_chain::Block::new(header, Default::default());
+        let rlp = alloy_primitives::Bytes::from(alloy_rlp::encode(&block));
+        let traced = ask(&service, &call("debug_traceBlock", json!([rlp])));
+        assert_eq!(code(&traced), -32000, "{traced}");
+    }
+}

@@ -11,7 +11,7 @@ use crate::{
     table::{Call, Methods},
 };
 use alloy_primitives::U64;
-use cambium_state::ChainEvent;
+use cambium_state::{ChainEvent, Subscription};
 use std::sync::Arc;
 
 /// Most blocks that a filter tells of at once.
@@ -64,7 +64,23 @@ fn find(call: &Call<'_>, params: &mut Params<'_>) -> Result<Arc<Filter>, RpcErro
 
 fn changes(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
     let filter = find(call, &mut params)?;
-    let mut since = filter.since.lock();
+    let busy = || RpcError::server("the filter is being asked already");
+    let mut since = filter.since.try_lock().ok_or_else(busy)?;
+    let start = since.cursor();
+    let told = tell(call, &filter, &mut since, reply);
+    if told.is_err() {
+        // What was not told is told the next time.
+        *since = call.node.subscribe(start);
+    }
+    told
+}
+
+fn tell(
+    call: &Call<'_>,
+    filter: &Filter,
+    since: &mut Subscription,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
     let mut list = reply.list()?;
     for _ in 0..BLOCKS_AT_ONCE {
         call.cancel.check()?;

@@ -75,7 +75,9 @@ pub(crate) fn in_range(
     let most = call.limits().logs;
     let mut list = reply.list()?;
     let mut timestamps = HashMap::new();
-    for (count, found) in call.node.logs(filter, range)?.enumerate() {
+    let stops = || call.cancel.check().is_err();
+    let found = call.node.logs(filter, range)?.until(&stops);
+    for (count, found) in found.enumerate() {
         call.cancel.check()?;
         let found = found?;
         if count == most {
@@ -96,6 +98,7 @@ pub(crate) fn in_range(
         };
         list.item(&objects::log(found, timestamp))?;
     }
+    call.cancel.check()?;
     list.end()
 }
 

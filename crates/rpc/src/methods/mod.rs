@@ -15,6 +15,7 @@ mod net;
 mod forks;
 mod call;
 mod simulate;
+mod budget;
 mod trace;
 mod testing;
 

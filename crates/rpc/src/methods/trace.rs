@@ -6,6 +6,7 @@
 use super::{
     block_id,
     blocks::{by_hash, by_number},
+    budget::{Budget, Kept},
     call::{
         CallEnv, CallPrecompiles, CallState, ChangedState, change, commit, rules_of, system_call,
         transact,
@@ -19,6 +20,7 @@ use crate::{
     reply::Reply,
     table::{Call, Methods},
 };
+use alloy_consensus::Header;
 use alloy_eips::{BlockId, eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS};
 use alloy_primitives::{Address, B256, Bytes};
 use alloy_rlp::Decodable;
@@ -39,8 +41,10 @@ use revm_inspectors::tracing::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of the steps of a transaction in memory.
+/// Most bytes of the calls of a transaction in memory.
 const TRACE_BYTES: usize = 256 << 20;
+/// The gas limit of a block is at most this share of it above its parent's.
+const GAS_STEP: u64 = 1024;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
@@ -79,27 +83,46 @@ fn options(params: &mut Params<'_>) -> Result<GethDebugTracingOptions, RpcError>
     Ok(options)
 }
 
-/// A tracer for one transaction.
-fn inspector(options: &GethDebugTracingOptions) -> Result<DebugInspector, RpcError> {
+/// A tracer for one transaction, and what it keeps of each step.
+fn inspector(options: &GethDebugTracingOptions) -> Result<(Kept, DebugInspector), RpcError> {
     let limits = TraceLimits::default()
         .set_max_recorded_bytes(Some(TRACE_BYTES))
         .set_behavior(TraceLimitBehavior::Halt);
     let inspector = DebugInspector::new(options.clone())
         .map_err(|error| RpcError::params(format!("the tracer: {error}")))?;
+    let all = Kept {
+        steps: true,
+        stack: true,
+        memory: true,
+        storage: true,
+    };
     Ok(match inspector {
         DebugInspector::Default(own, config) => {
-            DebugInspector::Default(own.with_limits(limits), config)
+            let kept = Kept {
+                steps: true,
+                stack: !config.disable_stack.unwrap_or(false),
+                memory: config.enable_memory.unwrap_or(false),
+                storage: !config.disable_storage.unwrap_or(false),
+            };
+            (
+                kept,
+                DebugInspector::Default(own.with_limits(limits), config),
+            )
         }
         DebugInspector::CallTracer(own, config) => {
-            DebugInspector::CallTracer(own.with_limits(limits), config)
+            let own = own.with_limits(limits);
+            (Kept::default(), DebugInspector::CallTracer(own, config))
         }
         DebugInspector::FlatCallTracer(own) => {
-            DebugInspector::FlatCallTracer(own.with_limits(limits))
+            let own = own.with_limits(limits);
+            (Kept::default(), DebugInspector::FlatCallTracer(own))
         }
         DebugInspector::Erc7562Tracer(own, config) => {
-            DebugInspector::Erc7562Tracer(own.with_limits(limits), config)
+            let own = own.with_limits(limits);
+            (all, DebugInspector::Erc7562Tracer(own, config))
         }
-        other => other,
+        DebugInspector::Mux(..) => (all, inspector),
+        other => (Kept::default(), other),
     })
 }
 
@@ -107,6 +130,7 @@ fn inspector(options: &GethDebugTracingOptions) -> Result<DebugInspector, RpcErr
 struct Replay {
     state: ChangedState,
     env: CallEnv,
+    cancel: Cancel,
 }
 
 impl Replay {
@@ -125,9 +149,9 @@ impl Replay {
         };
         let parent = call.node.state_at(BlockRef::Hash(header.parent_hash))?;
         // The whole block has the time of the answer, not of a call.
-        let cancel = Cancel::after(call.limits().time);
-        let state = ChangedState::new(CallState::new(parent, cancel));
-        let mut replay = Self { state, env };
+        let cancel = call.cancel.renewed(call.limits().time);
+        let state = ChangedState::new(CallState::new(parent, cancel.clone()));
+        let mut replay = Self { state, env, cancel };
         if rules.is(SpecId::CANCUN)
             && let Some(root) = header.parent_beacon_block_root
         {
@@ -161,14 +185,19 @@ impl Replay {
         options: &GethDebugTracingOptions,
         context: TransactionContext,
     ) -> Result<GethTrace, RpcError> {
+        let (kept, inspector) = inspector(options)?;
+        let budget = Budget::new(kept, self.cancel.clone());
         let mut evm = Context::mainnet()
             .with_db(&mut self.state)
             .with_cfg(self.env.cfg.clone())
             .with_block(self.env.block.clone())
-            .build_mainnet_with_inspector(inspector(options)?)
+            .build_mainnet_with_inspector((budget, inspector))
             .with_precompiles(self.env.precompiles.clone());
         let done = evm.inspect_tx(transaction.clone());
-        let mut inspector = evm.inspector;
+        let (budget, mut inspector) = evm.inspector;
+        if let Some(error) = budget.over() {
+            return Err(error);
+        }
         if is_over(&inspector) {
             return Err(RpcError::new(
                 RpcError::LIMIT,
@@ -248,7 +277,23 @@ fn encoded(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
     let options = options(&mut params)?;
     let block = Block::decode(&mut &rlp[..])
         .map_err(|error| RpcError::params(format!("could not decode block: {error}")))?;
+    check_header(call, &block.header)?;
     trace_block(call, &block, &options, reply)
+}
+
+/// Refuses the header of a stranger whose gas or time no child of its parent can have.
+fn check_header(call: &Call<'_>, header: &Header) -> Result<(), RpcError> {
+    let (_, parent) = call.node.header(BlockRef::Hash(header.parent_hash))?;
+    let gas_most = parent.gas_limit + parent.gas_limit / GAS_STEP;
+    let is_child = header.number == parent.number + 1
+        && header.timestamp > parent.timestamp
+        && header.gas_limit <= gas_most;
+    match is_child {
+        true => Ok(()),
+        false => Err(RpcError::server(
+            "number, timestamp or gas limit of the block do not follow from its parent's",
+        )),
+    }
 }
 
 fn trace_block(
@@ -312,7 +357,11 @@ fn traced_call(
         change(&mut state, &mut env.precompiles, changes)?;
     }
     let transaction = env.transaction(&request, call.limits().call_gas)?;
-    let mut replay = Replay { state, env };
+    let mut replay = Replay {
+        state,
+        env,
+        cancel: call.cancel.clone(),
+    };
     let trace = replay.trace(transaction, &options.tracing, TransactionContext::default())?;
     reply.value(&trace)
 }

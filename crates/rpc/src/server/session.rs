@@ -10,6 +10,7 @@ use crate::{
     filter::FilterObject,
     reply::Piece,
 };
+use alloy_rpc_types_eth::Log;
 use cambium_index::LogFilter;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -20,7 +21,7 @@ use tokio::{
 };
 
 /// Requests of a connection that are answered at once. Further ones are not read until one is.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 16;
 
 /// Why a connection ends.
 pub(super) struct Ended;
@@ -252,20 +253,31 @@ impl<W: Wire> Connection<W> {
         Ok(self.topics.remove(&id.to()).is_some())
     }
 
+    /// Tells of a block, one text after another. Where something is missing the connection ends, so that nobody believes to know all.
     async fn tell(&mut self, event: &BlockEvent) -> Result<(), Ended> {
-        let mut texts = Vec::new();
-        for (id, topic) in &self.topics {
-            match topic {
-                Topic::Heads => texts.extend(event.header.as_ref().map(|header| news(*id, header))),
-                Topic::Logs(filter, _) => {
-                    let own = event.logs.iter();
-                    let own = own.filter(|log| filter.passes(&log.inner.address, log.topics()));
-                    texts.extend(own.map(|log| news(*id, log)));
-                }
-            }
+        if event.is_gap {
+            return Err(Ended);
         }
-        for text in texts {
-            self.send(text.into_bytes(), true, true).await?;
+        let topics: Vec<u64> = self.topics.keys().copied().collect();
+        for id in topics {
+            let own = match self.topics.get(&id) {
+                Some(Topic::Heads) => {
+                    if let Some(header) = &event.header {
+                        let text = news(id, header);
+                        self.send(text.into_bytes(), true, true).await?;
+                    }
+                    continue;
+                }
+                Some(Topic::Logs(filter, _)) => {
+                    let logs = event.logs.as_ref().ok_or(Ended)?;
+                    let passes = |log: &&Log| filter.passes(&log.inner.address, log.topics());
+                    logs.iter().filter(passes).collect::<Vec<_>>()
+                }
+                None => continue,
+            };
+            for log in own {
+                self.send(news(id, log).into_bytes(), true, true).await?;
+            }
         }
         Ok(())
     }
