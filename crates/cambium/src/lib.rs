@@ -171,7 +171,7 @@ pub mod execution {
 pub mod history {
     pub use cambium_history::{
         CatchUp, CheckedHistory, History, HistoryCopy, HistoryError, HistoryFollower,
-        HistoryOptions, HistoryStats, WholeNodes, backup_with_history,
+        HistoryOptions, HistoryStats, StateNodes, WholeNodes, backup_with_history,
     };
 }
 

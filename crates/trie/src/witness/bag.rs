@@ -7,7 +7,7 @@
 
 use super::{
     nodes::{UnfoldError, Unfolder},
-    unfold::{ByHash, Leaves, Unfold, by_hash, each_hashed},
+    unfold::{ByHash, Leaves, NodesByHash, Unfold, by_hash, each_hashed, map_of},
 };
 use crate::{
     arena::{Link, NodeId},
@@ -364,10 +364,6 @@ pub struct BagNodes(Vec<NodesByHash>);
 #[derive(Debug)]
 pub struct HashedNodes<'n>(Vec<Vec<(B256, &'n Bytes)>>);
 
-/// The nodes of one of several groups that nodes are divided into by their hashes.
-#[derive(Clone, Debug, Default)]
-pub struct NodesByHash(HashMap<B256, Bytes>);
-
 impl Default for BagNodes {
     fn default() -> Self {
         Self(vec![NodesByHash::default()])
@@ -449,21 +445,5 @@ impl BagNodes {
     /// What unfolds the nodes where a trie has a blinded node with their hash, for `leaves` accounts and slots.
     pub fn unfolder(&self, leaves: usize) -> Unfolder<'_> {
         Unfolder(Unfold::new(ByHash::Many(&self.0), Leaves::Accounts, leaves))
-    }
-}
-
-/// The group of a node with this hash.
-fn map_of(hash: &B256, groups: usize) -> usize {
-    let [.., high, low] = hash.0;
-    usize::from(u16::from_be_bytes([high, low])) % groups
-}
-
-impl<'a> ByHash<'a> {
-    /// The node with this hash.
-    pub(super) fn get(self, hash: &B256) -> Option<&'a Bytes> {
-        match self {
-            Self::One(nodes) => nodes.get(hash),
-            Self::Many(groups) => groups[map_of(hash, groups.len())].0.get(hash),
-        }
     }
 }

@@ -21,7 +21,8 @@ mod unfold;
 mod nodes;
 mod bag;
 
-pub use bag::{BagError, BagLevels, BagMaker, BagNodes, Deletes, HashedNodes, NodesByHash};
+pub use bag::{BagError, BagLevels, BagMaker, BagNodes, Deletes, HashedNodes};
 pub use listed::{Witness, WitnessError};
 pub use nodes::{UnfoldError, Unfolder, WitnessNodes};
+pub use unfold::NodesByHash;
 pub(crate) use unfold::Wanted;

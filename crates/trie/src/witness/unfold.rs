@@ -1,6 +1,6 @@
 //! A trie with a node for each place of the nodes of a witness.
 
-use super::{bag::NodesByHash, listed::WitnessError};
+use super::listed::WitnessError;
 use crate::{
     arena::{Link, NodeId, nibble},
     extract::below,
@@ -166,11 +166,31 @@ pub(super) fn each_hashed<'n>(
     }
 }
 
+/// The nodes of one of several groups that nodes are divided into by their hashes.
+#[derive(Clone, Debug, Default)]
+pub struct NodesByHash(pub(super) HashMap<B256, Bytes>);
+
 /// Nodes by their hashes, in one map or in several.
 #[derive(Clone, Copy)]
 pub(super) enum ByHash<'a> {
     One(&'a HashMap<B256, Bytes>),
     Many(&'a [NodesByHash]),
+}
+
+/// The group of a node with this hash.
+pub(super) fn map_of(hash: &B256, groups: usize) -> usize {
+    let [.., high, low] = hash.0;
+    usize::from(u16::from_be_bytes([high, low])) % groups
+}
+
+impl<'a> ByHash<'a> {
+    /// The node with this hash.
+    pub(super) fn get(self, hash: &B256) -> Option<&'a Bytes> {
+        match self {
+            Self::One(nodes) => nodes.get(hash),
+            Self::Many(groups) => groups[map_of(hash, groups.len())].0.get(hash),
+        }
+    }
 }
 
 /// Kind of the leaves at 64 nibbles.
