@@ -11,8 +11,8 @@ use revm::{
     },
 };
 
-/// Most bytes of the steps of a transaction, with what each shows.
-const TRACE_BYTES: usize = 256 << 20;
+/// Most bytes of the steps of a transaction, with what each shows, and most of its calls and logs.
+pub(super) const TRACE_BYTES: usize = 256 << 20;
 /// Of a step, besides what it shows.
 const STEP_BYTES: usize = 200;
 const SLOT_BYTES: usize = 64;

@@ -6,7 +6,7 @@
 use super::{
     block_id,
     blocks::{by_hash, by_number},
-    budget::{Budget, Kept},
+    budget::{Budget, Kept, TRACE_BYTES},
     call::{
         CallEnv, CallPrecompiles, CallState, ChangedState, change, commit, rules_of, system_call,
         transact,
@@ -41,8 +41,6 @@ use revm_inspectors::tracing::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of the calls of a transaction in memory.
-const TRACE_BYTES: usize = 256 << 20;
 /// The gas limit of a block is at most this share of it above its parent's.
 const GAS_STEP: u64 = 1024;
 
