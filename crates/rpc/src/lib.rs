@@ -21,6 +21,7 @@
 
 mod error;
 mod limits;
+mod figures;
 mod cancel;
 mod params;
 mod reply;
@@ -38,9 +39,10 @@ mod server;
 
 pub use builder::BuildOptions;
 pub use cancel::Cancel;
-pub use dispatch::{Service, ServiceCounts};
+pub use dispatch::Service;
 pub use engine::Engine;
 pub use error::RpcError;
+pub use figures::ServiceCounts;
 pub use limits::{Kind, Limits};
 pub use params::Params;
 pub use pool::{Pool, PoolLimits};

@@ -34,11 +34,15 @@ mod range;
 mod inspect;
 mod db;
 mod workload;
+#[cfg(any(feature = "cluster", feature = "serve"))]
+mod beside;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod dump;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(any(feature = "cluster", feature = "serve"))]
+mod watched;
 mod import;
 mod kv;
 mod demo;

@@ -5,8 +5,10 @@ use super::{
 };
 use crate::{
     dispatch::{Answer, Service},
+    figures::Alive,
     reply::Piece,
 };
+use cambium_metrics::MetricsHost;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
     header::{
@@ -180,7 +182,7 @@ async fn accept(
         let shared = Shared {
             service: Arc::clone(&service),
             access: Arc::clone(&access),
-            permit: Arc::new(permit.ok()),
+            counted: Arc::new((permit.ok(), Alive::connection(&service.figures))),
             ends: ends.clone(),
         };
         open.spawn(connection(stream, shared));
@@ -194,7 +196,7 @@ struct Shared {
     service: Arc<Service>,
     access: Arc<(Access, Option<JwtSecret>)>,
     /// Held by what the connection becomes as well.
-    permit: Arc<Option<OwnedSemaphorePermit>>,
+    counted: Arc<(Option<OwnedSemaphorePermit>, Alive)>,
     ends: watch::Receiver<()>,
 }
 
@@ -239,6 +241,9 @@ impl Shared {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
+        if let (None, Some(look)) = (jwt, looked_at(&self.service, &request)) {
+            return look;
+        }
         if let Some(jwt) = jwt
             && let Err(why) = jwt.check(request.headers())
         {
@@ -255,6 +260,22 @@ impl Shared {
             headers.insert(VARY, HeaderValue::from_static("origin"));
         }
         reply
+    }
+}
+
+/// The answer to one who looks whether the server lives, or is ready; `None` for any other request.
+fn looked_at(service: &Service, request: &Request<Incoming>) -> Option<Reply> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    match request.uri().path() {
+        "/health" => Some(plain(StatusCode::OK, "the process lives\n")),
+        "/ready" => Some(match service.served.ready() {
+            Ok(()) => plain(StatusCode::OK, "ready\n"),
+            // Why is for the operator, whose figures and log have it.
+            Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+        }),
+        _ => None,
     }
 }
 
@@ -286,7 +307,7 @@ fn upgrade(shared: Shared, request: Request<Incoming>) -> Reply {
     };
     let accept = derive_accept_key(key.as_bytes());
     tokio::spawn(async move {
-        let _permit = shared.permit;
+        let _counted = shared.counted;
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
             let bytes_max = shared.service.served.limits.body_bytes;
             let socket = Socket::new(upgraded, bytes_max).await;

@@ -7,6 +7,7 @@ use crate::{
     dispatch::{Answer, RawCall, Service, error_text},
     error::RpcError,
     events::{BlockEvent, Events, WantsLogs},
+    figures::Alive,
     filter::FilterObject,
     reply::Piece,
 };
@@ -88,7 +89,7 @@ struct Connection<W> {
     answered: mpsc::Sender<Answer>,
     /// Requests that have no answer yet.
     asked: usize,
-    topics: BTreeMap<u64, Topic>,
+    topics: BTreeMap<u64, (Topic, Alive)>,
     next: u64,
 }
 
@@ -243,7 +244,8 @@ impl<W: Wire> Connection<W> {
         }
         let id = self.next;
         self.next += 1;
-        self.topics.insert(id, topic);
+        let alive = Alive::subscription(&self.service.figures);
+        self.topics.insert(id, (topic, alive));
         Ok(id)
     }
 
@@ -260,7 +262,8 @@ impl<W: Wire> Connection<W> {
         }
         let topics: Vec<u64> = self.topics.keys().copied().collect();
         for id in topics {
-            let own = match self.topics.get(&id) {
+            let topic = self.topics.get(&id).map(|(topic, _)| topic);
+            let own = match topic {
                 Some(Topic::Heads) => {
                     if let Some(header) = &event.header {
                         let text = news(id, header);

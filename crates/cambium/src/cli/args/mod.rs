@@ -9,6 +9,8 @@ pub(crate) mod history;
 pub(crate) mod index;
 pub(crate) mod kv;
 pub(crate) mod proof;
+#[cfg(any(feature = "cluster", feature = "serve"))]
+pub(crate) mod network;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod dump;
