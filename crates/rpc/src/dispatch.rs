@@ -442,12 +442,12 @@ impl MetricsHost for Service {
             let busy = all - self.shares[kind as usize].available_permits().min(all);
             metrics.gauges([
                 (
-                    "rpc_threads_taken",
+                    "api_threads_taken",
                     "Threads that a kind of work has, those that wait for a thread of the pool among them.",
                     busy as u64,
                 ),
                 (
-                    "rpc_threads_max",
+                    "api_threads_max",
                     "Threads that a kind of work may have at once.",
                     all as u64,
                 ),

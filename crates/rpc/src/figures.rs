@@ -87,49 +87,49 @@ impl Figures {
             };
             metrics.labels(&[own, ("code", &code)]);
             let help = "Calls, and requests that are none, whose answer was an error, by its code.";
-            metrics.counter("rpc_errors", help, count.get());
+            metrics.counter("api_errors", help, count.get());
         }
         metrics.labels(&[own]);
         metrics.counters([
             (
-                "rpc_requests",
+                "api_requests",
                 "Requests that were answered, each of them one call or a batch.",
                 self.requests.get(),
             ),
             (
-                "rpc_requests_given_up",
+                "api_requests_given_up",
                 "Requests whose client left or took nothing of the answer, or whose answer became too large after a part of it had gone.",
                 self.given_up.get(),
             ),
             (
-                "rpc_request_bytes",
+                "api_request_bytes",
                 "Bytes of requests.",
                 self.request_bytes.get(),
             ),
             (
-                "rpc_answer_bytes",
+                "api_answer_bytes",
                 "Bytes of answers, without those that subscriptions were told.",
                 self.answer_bytes.get(),
             ),
             (
-                "rpc_connections",
+                "api_connections",
                 "Connections that were accepted.",
                 self.accepted.get(),
             ),
         ]);
         metrics.gauges([
             (
-                "rpc_connections_open",
+                "api_connections_open",
                 "Connections that are open.",
                 self.open.get(),
             ),
             (
-                "rpc_subscriptions",
+                "api_subscriptions",
                 "Subscriptions of open connections.",
                 self.subscriptions.get(),
             ),
             (
-                "rpc_requests_waiting",
+                "api_requests_waiting",
                 "Requests that wait for a thread.",
                 self.waiting.get(),
             ),
@@ -168,11 +168,11 @@ impl MethodFigures {
             metrics.labels(&[own, ("method", method), ("outcome", outcome)]);
             let help =
                 "Calls that were answered, by method and outcome, once the method was called.";
-            metrics.counter("rpc_calls", help, count.get());
+            metrics.counter("api_calls", help, count.get());
         }
         metrics.labels(&[own, ("method", method)]);
         let help = "Time of calls on their threads, by method: until the last piece of the answer was made.";
-        metrics.latency("rpc_call", help, &time.latency());
+        metrics.latency("api_call", help, &time.latency());
     }
 }
 

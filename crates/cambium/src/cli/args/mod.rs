@@ -21,4 +21,4 @@ pub(crate) mod import;
 pub(crate) mod workload;
 mod command;
 
-pub(crate) use command::{Args, Command};
+pub(crate) use command::{Args, Command, LogFormat};
