@@ -2,6 +2,7 @@
 
 use crate::{
     cancel::{Cancel, Leaving},
+    engine::Rest,
     error::RpcError,
     events::Events,
     figures::{Figures, ServiceCounts},
@@ -45,6 +46,7 @@ pub struct Service {
     /// What figures call it.
     name: &'static str,
     methods: Methods,
+    pub(crate) rest: Option<Rest>,
     pub(crate) figures: Arc<Figures>,
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
@@ -124,6 +126,7 @@ impl Service {
             served,
             name: "rpc",
             methods: methods.counted_anew(),
+            rest: None,
             figures: Arc::default(),
         }
     }
@@ -132,6 +135,13 @@ impl Service {
     #[must_use]
     pub fn with_name(self, name: &'static str) -> Self {
         Self { name, ..self }
+    }
+
+    /// Serves the Engine API over REST as well, by the same server.
+    #[must_use]
+    pub fn with_rest(self, rest: Rest) -> Self {
+        let rest = Some(rest);
+        Self { rest, ..self }
     }
 
     /// What was answered so far.
@@ -221,7 +231,7 @@ impl Service {
     }
 
     /// Waits for a thread, and for the share of the kind.
-    async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
+    pub(crate) async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
         let limits = &self.served.limits;
         let (_waiting, before) = Waiting::new(&self.figures);
         if before >= limits.waiting as u64 {
@@ -322,7 +332,7 @@ impl Service {
         self.figures.requests.add(1);
         match request {
             Request::Bad(error) => {
-                self.figures.failed(&error);
+                self.figures.failed(error.code);
                 write_error(out, NULL, &error)
             }
             Request::One(found) => self.run_one(body, found, cancel, out),
@@ -382,15 +392,12 @@ impl Service {
                 let result = reply.end(result);
                 let taken = began.elapsed();
                 method.figures.add(result.is_ok(), taken);
-                if taken >= SLOW {
-                    let (method, seconds) = (&*method.name, taken.as_secs_f64());
-                    tracing::info!(method, seconds, bytes = out.len() - start, "a slow call");
-                }
+                tell_slow(&method.name, taken, out.len() - start);
                 result
             }
         };
         if let Err(error) = &result {
-            self.figures.failed(error);
+            self.figures.failed(error.code);
         }
         match result {
             _ if !wants_answer && !out.has_gone_since(start) => {
@@ -435,6 +442,9 @@ impl MetricsHost for Service {
         for (name, method) in methods {
             method.figures.report(own, name, metrics);
         }
+        if let Some(rest) = &self.rest {
+            rest.report(own, metrics);
+        }
         let limits = &self.served.limits;
         for kind in Kind::ALL {
             metrics.labels(&[own, ("kind", kind.name())]);
@@ -455,6 +465,14 @@ impl MetricsHost for Service {
         }
         self.figures.report(own, metrics);
         metrics.labels(&[]);
+    }
+}
+
+/// Tells the log of a call that took long.
+pub(crate) fn tell_slow(method: &str, taken: Duration, bytes: u64) {
+    if taken >= SLOW {
+        let seconds = taken.as_secs_f64();
+        tracing::info!(method, seconds, bytes, "a slow call");
     }
 }
 

@@ -64,9 +64,9 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn failed(&self, error: &RpcError) {
+    pub(crate) fn failed(&self, code: i64) {
         self.errors.add(1);
-        let place = CODES.iter().position(|code| *code == error.code);
+        let place = CODES.iter().position(|known| *known == code);
         self.codes[place.unwrap_or(CODES.len() - 1)].add(1);
     }
 

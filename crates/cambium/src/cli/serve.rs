@@ -248,7 +248,9 @@ fn engine_of(
     };
     let served = Arc::new(Served::new(Arc::clone(node), limits).with_pool(pool));
     let engine = Arc::new(Engine::new(Arc::clone(&served)));
-    let service = Service::new(served, engine.methods()).with_name("engine");
+    let service = Service::new(served, engine.methods())
+        .with_rest(engine.rest())
+        .with_name("engine");
     Ok(Some((address, secret, Arc::new(service))))
 }
 

@@ -1,10 +1,12 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
 use super::{
-    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket,
+    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, rest, session,
+    websocket::Socket,
 };
 use crate::{
     dispatch::{Answer, Service},
+    engine::is_rest,
     figures::Alive,
     reply::Piece,
 };
@@ -252,6 +254,10 @@ impl Shared {
         let mut reply = match () {
             () if is_upgrade(&request) => upgrade(self, request),
             () if request.method() == Method::OPTIONS && site.is_some() => preflight(),
+            () if self.service.rest.is_some() && is_rest(&request) => {
+                let answered = rest::respond(&self.service, request).await;
+                answered.map(whole)
+            }
             () => respond(&self.service, request).await,
         };
         if let Some(site) = site {
@@ -360,9 +366,7 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
                 "the answer was given up\n",
             );
         }
-        Some(Piece::Last(all)) => Full::new(Bytes::from(all))
-            .map_err(|never| match never {})
-            .boxed(),
+        Some(Piece::Last(all)) => whole(all),
         Some(Piece::More(first)) => Pieces {
             first: Some(first),
             rest: Some(answer),
@@ -384,9 +388,14 @@ fn is_json(request: &Request<Incoming>) -> bool {
     essence.eq_ignore_ascii_case(JSON)
 }
 
+/// A body that is there as a whole.
+fn whole(bytes: impl Into<Bytes>) -> BoxBody<Bytes, GivenUp> {
+    let body = Full::new(bytes.into());
+    body.map_err(|never| match never {}).boxed()
+}
+
 fn plain(status: StatusCode, text: &str) -> Reply {
-    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
-    let mut reply = Response::new(body.map_err(|never| match never {}).boxed());
+    let mut reply = Response::new(whole(text.as_bytes().to_vec()));
     *reply.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     reply.headers_mut().insert(CONTENT_TYPE, text);
