@@ -2,11 +2,13 @@
 
 use crate::{
     cancel::{Cancel, Leaving},
+    discovery::discoverable,
     error::RpcError,
     events::Events,
+    held::{Held, Room, no_room},
     limits::Kind,
     params::Params,
-    reply::{Out, PIECES_WAITING, Piece, Reply, too_large},
+    reply::{Out, PIECE_BYTES, PIECES_WAITING, Piece, Reply, too_large},
     served::Served,
     table::{Call, Method, Methods},
 };
@@ -35,6 +37,8 @@ const SHORT_BYTES: usize = 256 << 10;
 const ID_BYTES_MAX: usize = 256;
 /// Most bytes of an error that is written whatever was written before.
 const SHORT_ERROR_BYTES: usize = 1024;
+/// Bytes that the answer to any request may have: it is held from the beginning.
+const ANSWER_BYTES: usize = PIECE_BYTES;
 const NULL: &str = "null";
 
 /// What answers requests: methods of a chain, on a bounded number of threads.
@@ -44,6 +48,7 @@ pub struct Service {
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
     waiting: AtomicUsize,
+    room: Room,
     events: Mutex<Weak<Events>>,
     requests: AtomicU64,
     calls: AtomicU64,
@@ -64,6 +69,8 @@ pub struct ServiceCounts {
 /// An answer on its way.
 pub(crate) struct Answer {
     pub(crate) pieces: mpsc::Receiver<Piece>,
+    /// Kept until the client has the answer.
+    pub(crate) held: Arc<Held>,
     /// Dropped with the answer: then the work ends.
     _leaving: Leaving,
 }
@@ -124,19 +131,21 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Serves methods of a chain.
+    /// Serves methods of a chain, and `rpc.discover`, which lists them.
     pub fn new(served: Arc<Served>, methods: Methods) -> Self {
         let limits = served.limits;
         Self {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
             waiting: AtomicUsize::new(0),
+            // A request that is allowed has room at least while there is no other.
+            room: Room::new(limits.held_bytes.max(limits.body_bytes + 2 * ANSWER_BYTES)),
             events: Mutex::default(),
             requests: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             served,
-            methods,
+            methods: discoverable(methods),
         }
     }
 
@@ -148,6 +157,16 @@ impl Service {
             calls: get(&self.calls),
             errors: get(&self.errors),
         }
+    }
+
+    /// Bytes that requests and their answers hold now.
+    pub fn held_bytes(&self) -> usize {
+        self.room.held_bytes()
+    }
+
+    /// The share of a request in the room of the server, which grows while the request comes.
+    pub(crate) fn share(&self) -> Arc<Held> {
+        self.room.share()
     }
 
     /// What happens on the chain. It is followed while somebody wants it.
@@ -189,22 +208,25 @@ impl Service {
         out.into_rest()
     }
 
-    /// Begins to answer a request.
-    pub(crate) async fn answer(self: &Arc<Self>, body: Vec<u8>) -> Answer {
+    /// Begins to answer a request. `held` is its share.
+    pub(crate) async fn answer(self: &Arc<Self>, body: Vec<u8>, held: Arc<Held>) -> Answer {
         let cancel = Cancel::after(self.served.limits.time);
         let (to, pieces) = mpsc::channel(PIECES_WAITING);
         let answer = Answer {
             pieces,
+            held: Arc::clone(&held),
             _leaving: cancel.leaving(),
         };
+        if !held.grow_to(body.len() + ANSWER_BYTES) {
+            let _ = to.send(refusal(&no_room())).await;
+            return answer;
+        }
         let request = (body.len() <= SHORT_BYTES).then(|| self.take_apart(&body));
         let kind = request.as_ref().map_or(Kind::Scan, Request::kind);
         let permits = match self.turn(kind).await {
             Ok(permits) => permits,
             Err(error) => {
-                let mut out = Out::kept(u64::MAX);
-                let _ = write_error(&mut out, NULL, &error);
-                let _ = to.send(Piece::Last(out.into_rest())).await;
+                let _ = to.send(refusal(&error)).await;
                 return answer;
             }
         };
@@ -217,6 +239,7 @@ impl Service {
                 Request::Batch(_) => Out::kept(limits.batch_bytes),
                 _ => Out::streaming(to.clone(), limits.answer_bytes),
             };
+            out = out.holding(held, body.len());
             if service.run(&body, request, &cancel, &mut out).is_ok() {
                 let _ = to.blocking_send(Piece::Last(out.into_rest()));
             }
@@ -412,6 +435,7 @@ impl Service {
         cancel.check()?;
         let raw = params.map(serde_json::from_str::<&RawValue>).transpose();
         let params = Params::parse(raw.map_err(|error| parse_error(&error))?)?;
+        let params = params.of(&method.signature);
         let node = self.served.node();
         let call = Call {
             node: &node,
@@ -455,6 +479,11 @@ fn write_error(out: &mut Out, id: &str, error: &RpcError) -> Result<(), GivenUp>
         out.write_all(b"}")
     });
     written.map_err(|_| GivenUp)
+}
+
+/// The answer to a request that is refused as a whole.
+fn refusal(error: &RpcError) -> Piece {
+    Piece::Last(error_text(NULL, error).into_bytes())
 }
 
 /// The answer that is an error.

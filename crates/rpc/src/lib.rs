@@ -22,7 +22,9 @@
 mod error;
 mod limits;
 mod cancel;
+mod signature;
 mod params;
+mod held;
 mod reply;
 mod filter;
 mod polled;
@@ -32,6 +34,7 @@ mod served;
 mod table;
 mod methods;
 mod engine;
+mod discovery;
 mod events;
 mod dispatch;
 mod server;

@@ -7,6 +7,7 @@ use crate::{
     params::Params,
     reply::Reply,
     served::Served,
+    signature::Signature,
 };
 use cambium_node::Node;
 use std::{collections::HashMap, sync::Arc};
@@ -33,6 +34,7 @@ type Run = dyn Fn(&Call<'_>, Params<'_>, &mut Reply<'_>) -> Result<(), RpcError>
 /// A method.
 #[derive(Clone)]
 pub(crate) struct Method {
+    pub(crate) signature: Arc<Signature>,
     pub(crate) kind: Kind,
     pub(crate) run: Arc<Run>,
 }
@@ -66,10 +68,17 @@ impl Methods {
     }
 
     /// Adds a method, or replaces the one with this name.
+    ///
+    /// `signature` is its name, with which it may declare parameters and its result: `my_sum(First, Second?) -> Sum`. A question mark
+    /// marks what may be missing. Errors name declared parameters, and `rpc.discover` lists them.
+    ///
+    /// # Panics
+    ///
+    /// If the signature is malformed, or a parameter that must be there follows one that may be missing.
     #[must_use]
     pub fn with(
         mut self,
-        name: &str,
+        signature: &str,
         kind: Kind,
         run: impl Fn(&Call<'_>, Params<'_>, &mut Reply<'_>) -> Result<(), RpcError>
         + Send
@@ -77,7 +86,18 @@ impl Methods {
         + 'static,
     ) -> Self {
         let run = Arc::new(run);
-        self.all.insert(name.to_owned(), Method { kind, run });
+        let parsed = Signature::parse(signature);
+        let parsed = parsed.unwrap_or_else(|| panic!("{signature:?} is not a signature"));
+        let signature = Arc::new(parsed);
+        let name = signature.name.clone();
+        self.all.insert(
+            name,
+            Method {
+                signature,
+                kind,
+                run,
+            },
+        );
         self
     }
 
@@ -91,6 +111,13 @@ impl Methods {
     /// The names, in no order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
+    }
+
+    /// The methods, by their names in order.
+    pub(crate) fn sorted(&self) -> Vec<&Method> {
+        let mut all: Vec<_> = self.all.values().collect();
+        all.sort_unstable_by_key(|own| &own.signature.name);
+        all
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Method> {

@@ -3,10 +3,16 @@
 #[allow(unreachable_pub)]
 mod common;
 
+mod access_lists;
+mod discovery;
 mod engine;
 mod execution_apis;
+mod fill;
+mod held;
 mod jwt;
+mod pending;
 mod pool;
+mod ranges;
 mod requests;
 mod server;
 mod simulate;

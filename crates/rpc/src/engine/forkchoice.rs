@@ -6,7 +6,7 @@ use super::{
     state::Engine,
 };
 use crate::{builder::draft_attributes, error::RpcError, params::Params};
-use alloy_primitives::B256;
+use alloy_primitives::{B256, FixedBytes};
 use alloy_rpc_types_engine::{
     ForkchoiceState, ForkchoiceUpdated, PayloadAttributes, PayloadStatusEnum,
 };
@@ -37,6 +37,10 @@ impl Engine {
     ) -> Result<ForkchoiceUpdated, RpcError> {
         let state: ForkchoiceState = params.required()?;
         let given: Option<PayloadAttributes> = params.optional()?;
+        if version >= 4 {
+            // Which columns of blobs are sampled for: the pool has whole blobs, and no gossip to ask.
+            let _custody_columns: Option<FixedBytes<16>> = params.optional()?;
+        }
         params.end()?;
         let node = self.served.node();
         let chain = node.chain()?;

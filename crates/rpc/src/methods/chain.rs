@@ -13,31 +13,59 @@ use serde::Serialize;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_blockNumber", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            reply.value(&Quantity::from(call.node.head().number))
-        })
-        .with("eth_chainId", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            reply.value(&Quantity::from(call.node.chain()?.spec().chain_id))
-        })
-        .with("eth_capabilities", Kind::Quick, capabilities)
-        .with("eth_syncing", Kind::Quick, |_, params, reply| {
-            params.end()?;
-            reply.value(&false)
-        })
-        .with("eth_accounts", Kind::Quick, |_, params, reply| {
-            params.end()?;
-            reply.value(&[(); 0])
-        })
-        .with("eth_mining", Kind::Quick, |_, params, reply| {
-            params.end()?;
-            reply.value(&false)
-        })
-        .with("eth_hashrate", Kind::Quick, |_, params, reply| {
-            params.end()?;
-            reply.value(&U256::ZERO)
-        })
+        .with(
+            "eth_blockNumber() -> Block number",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                reply.value(&Quantity::from(call.node.head().number))
+            },
+        )
+        .with(
+            "eth_chainId() -> Chain ID",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                reply.value(&Quantity::from(call.node.chain()?.spec().chain_id))
+            },
+        )
+        .with(
+            "eth_capabilities() -> Capabilities",
+            Kind::Quick,
+            capabilities,
+        )
+        .with(
+            "eth_syncing() -> Syncing status",
+            Kind::Quick,
+            |_, params, reply| {
+                params.end()?;
+                reply.value(&false)
+            },
+        )
+        .with(
+            "eth_accounts() -> Accounts",
+            Kind::Quick,
+            |_, params, reply| {
+                params.end()?;
+                reply.value(&[(); 0])
+            },
+        )
+        .with(
+            "eth_mining() -> Mining status",
+            Kind::Quick,
+            |_, params, reply| {
+                params.end()?;
+                reply.value(&false)
+            },
+        )
+        .with(
+            "eth_hashrate() -> Hash rate",
+            Kind::Quick,
+            |_, params, reply| {
+                params.end()?;
+                reply.value(&U256::ZERO)
+            },
+        )
 }
 
 /// What the database has of one kind.
