@@ -8,6 +8,7 @@ mod discovery;
 mod engine;
 mod execution_apis;
 mod fill;
+mod gas;
 mod held;
 mod jwt;
 mod pending;

@@ -33,6 +33,7 @@ impl Replay {
             precompiles: CallPrecompiles::new(rules.spec),
             cfg: config_env(&rules, header.gas_limit),
             block: block_env(header, &rules),
+            rules,
         };
         let parent = call.node.state_at(BlockRef::Hash(header.parent_hash))?;
         // The whole block has the time of the answer, not of a call.
@@ -53,15 +54,15 @@ impl Replay {
     /// What the block itself does before its transactions (EIP-4788, EIP-2935).
     fn system_call(&mut self, to: Address, word: B256) -> Result<(), RpcError> {
         let data = Bytes::copy_from_slice(word.as_slice());
-        let done = system_call(&mut self.state, &self.env, to, data);
+        let done = system_call(&mut self.state, &self.env, to, data, None);
         commit(&mut self.state, done.map_err(failed)?.state);
         Ok(())
     }
 
     /// Executes a transaction that nobody looks at.
     pub(super) fn run(&mut self, transaction: TxEnv) -> Result<(), RpcError> {
-        let done = transact(&mut self.state, &self.env, transaction);
-        commit(&mut self.state, done.map_err(failed)?.state);
+        let called = transact(&mut self.state, &self.env, transaction, None);
+        commit(&mut self.state, called.map_err(failed)?.done.state);
         Ok(())
     }
 }

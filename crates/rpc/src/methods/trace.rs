@@ -7,7 +7,7 @@ use super::{
     block_id,
     blocks::{by_hash, by_number},
     budget::{Budget, Kept, TRACE_BYTES},
-    call::{CallEnv, CallState, ChangedState, change, commit},
+    call::{CallEnv, CallState, ChangedState, change, commit, inspect},
     replay::{Replay, failed},
 };
 use crate::{
@@ -25,10 +25,7 @@ use alloy_rpc_types_eth::{BlockOverrides, TransactionRequest, state::StateOverri
 use alloy_rpc_types_trace::geth::{GethDebugTracingOptions, GethTrace};
 use cambium_chain::{Block, transaction_env};
 use cambium_node::BlockRef;
-use revm::{
-    Context, InspectEvm, MainBuilder, MainContext,
-    context::{TxEnv, result::ResultAndState},
-};
+use revm::context::TxEnv;
 use revm_inspectors::tracing::{
     DebugInspector, TraceLimitBehavior, TraceLimits, TransactionContext,
 };
@@ -139,14 +136,13 @@ impl Replay {
     ) -> Result<GethTrace, RpcError> {
         let (kept, inspector) = inspector(options)?;
         let budget = Budget::new(kept, self.cancel.clone());
-        let mut evm = Context::mainnet()
-            .with_db(&mut self.state)
-            .with_cfg(self.env.cfg.clone())
-            .with_block(self.env.block.clone())
-            .build_mainnet_with_inspector((budget, inspector))
-            .with_precompiles(self.env.precompiles.clone());
-        let done = evm.inspect_tx(transaction.clone());
-        let (budget, mut inspector) = evm.inspector;
+        let (called, (budget, mut inspector)) = inspect(
+            &mut self.state,
+            &self.env,
+            transaction.clone(),
+            (budget, inspector),
+            None,
+        );
         if let Some(error) = budget.over() {
             return Err(error);
         }
@@ -156,7 +152,7 @@ impl Replay {
                 "the trace is too large: take `limit`, or another tracer",
             ));
         }
-        let done: ResultAndState = done.map_err(failed)?;
+        let done = called.map_err(failed)?.done;
         let block = &self.env.block;
         let trace =
             inspector.get_result(Some(context), &transaction, block, &done, &mut self.state);

@@ -32,7 +32,7 @@ use serde::Serialize;
 const TRANSFER_GAS: u64 = 21_000;
 /// Gas that a call with value has besides its own.
 const STIPEND: u64 = 2_300;
-/// Most gas of a transaction from Osaka on (EIP-7825).
+/// Most gas of a transaction in Osaka (EIP-7825). From Amsterdam on it may have more, for state.
 const TRANSACTION_GAS_MAX: u64 = 1 << 24;
 /// The estimate of gas may be too high by this share.
 const ESTIMATE_ERROR: f64 = 0.015;
@@ -131,7 +131,9 @@ impl Prepared {
             Some(gas) if gas >= TRANSFER_GAS => gas,
             _ => env.block.gas_limit,
         };
-        if env.cfg.spec.is_enabled_in(SpecId::OSAKA) {
+        env.count_gas_as_blocks();
+        let has_most = env.rules.is(SpecId::OSAKA) && !env.rules.is(SpecId::AMSTERDAM);
+        if has_most {
             most = most.min(TRANSACTION_GAS_MAX);
         }
         let mut transaction = env.transaction(&request, u64::MAX)?;
@@ -247,14 +249,14 @@ fn access_list(
         mut state,
         mut env,
     } = Prepared::of(call, &mut params)?;
+    env.count_gas_as_blocks();
     let mut list = request.access_list.take().unwrap_or_default();
     for _ in 0..LIST_RUNS {
         request.access_list = Some(list.clone());
         let transaction = env.transaction(&request, call.limits().call_gas)?;
         let inspector = AccessListInspector::new(list.clone());
-        let run = inspect(&mut state, &env, transaction, inspector);
-        let (done, inspector) = run.map_err(cannot_run)?;
-        let result = done.result;
+        let (run, inspector) = inspect(&mut state, &env, transaction, inspector, None);
+        let result = run.map_err(cannot_run)?.done.result;
         let found = inspector.into_access_list();
         let is_stable = found == list;
         list = found;
