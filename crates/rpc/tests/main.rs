@@ -7,6 +7,8 @@ mod engine;
 mod execution_apis;
 mod jwt;
 mod pool;
+mod replay;
 mod requests;
+mod rest;
 mod server;
 mod simulate;
