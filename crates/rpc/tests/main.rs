@@ -10,5 +10,7 @@ mod pool;
 mod replay;
 mod requests;
 mod rest;
+mod rest_server;
 mod server;
 mod simulate;
+mod ssz;
