@@ -3,6 +3,7 @@
 #[allow(unreachable_pub)]
 mod common;
 
+mod cells;
 mod engine;
 mod execution_apis;
 mod jwt;

@@ -602,7 +602,7 @@ fn blobs_of_the_pool_are_answered_by_every_revision() {
     let (cells, own) = (items(contents[0]), items(contents[1]));
     assert_eq!((cells.len(), own.len()), (128, 128));
     for index in 0..128 {
-        let is_there = index == 0 || index == 9;
+        let is_there = matches!(index, 0 | 9 | 127);
         assert_eq!(cells[index].len(), if is_there { 2048 } else { 0 });
         assert_eq!(
             own[index],
