@@ -1,9 +1,10 @@
 //! Requests of the Engine API over REST.
 
+use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes, FixedBytes};
 use alloy_rpc_types_engine::{
     ExecutionPayload, ExecutionPayloadV1, ExecutionPayloadV2, ExecutionPayloadV3,
-    ExecutionPayloadV4, ForkchoiceState, PayloadAttributes, Withdrawal,
+    ExecutionPayloadV4, ForkchoiceState, PayloadAttributes,
 };
 use cambium_chain::{Block, Fork};
 use cambium_rpc::{
