@@ -4,6 +4,7 @@
 mod common;
 
 mod access_lists;
+mod cells;
 mod discovery;
 mod engine;
 mod execution_apis;
@@ -15,6 +16,10 @@ mod jwt;
 mod pending;
 mod pool;
 mod ranges;
+mod replay;
 mod requests;
+mod rest;
+mod rest_server;
 mod server;
 mod simulate;
+mod ssz;

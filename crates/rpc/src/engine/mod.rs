@@ -10,6 +10,7 @@
 //!   forkchoice   head, safe and finalized
 //!   bodies       bodies of blocks
 //!   blobs        blobs of the pool
+//!   cells        the extension of a blob
 //!   methods      JSON-RPC: parameters -> one of the above -> JSON
 //!   rest         REST: SSZ -> the same -> SSZ
 //! ```
@@ -25,6 +26,7 @@ mod new_payload;
 mod forkchoice;
 mod bodies;
 mod blobs;
+mod cells;
 mod methods;
 mod rest;
 

@@ -1,4 +1,5 @@
-//! HTTP: one request after another on a connection, each with its answer.
+//! HTTP/1.1: one request after another on a connection, each with its answer. HTTP/2, as the Engine API over REST wants it:
+//! several at once.
 
 use super::{
     access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, rest, session,
@@ -14,7 +15,7 @@ use crate::{
 };
 use cambium_metrics::MetricsHost;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode,
+    HeaderValue, Method, Request, Response, StatusCode, Version,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_MAX_AGE, ALLOW, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT,
@@ -24,10 +25,10 @@ use http::{
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     body::{Body, Bytes, Frame, Incoming, SizeHint},
-    server::conn::http1,
+    server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::{
     convert::Infallible,
     future::Future,
@@ -52,6 +53,15 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Most bytes of the header of a request.
 const HEADER_BYTES: usize = 64 << 10;
+/// What begins a connection of HTTP/2, and no request of HTTP/1.1 (RFC 9113).
+const HTTP2: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Pause until more of the first bytes may be there.
+const PEEK_PAUSE: Duration = Duration::from_millis(5);
+/// Most requests at once of a connection of HTTP/2.
+const STREAMS: u32 = 32;
+/// Bytes that may come before they are taken: of a request, and of all requests of a connection of HTTP/2.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
 /// Longest time for requests that have begun, once the server is to end.
 const END: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
@@ -209,24 +219,72 @@ async fn connection(stream: TcpStream, shared: Shared) {
     let _ = stream.set_nodelay(true);
     let limits = shared.service.served.limits;
     let mut ends = shared.ends.clone();
+    // HTTP/2 is for the interface whose specification wants it.
+    let is_http2 = match shared.service.rest {
+        None => false,
+        Some(_) => tokio::select! {
+            begun = timeout(limits.header_time, begins_http2(&stream)) => match begun {
+                Ok(Ok(is_http2)) => is_http2,
+                _ => return,
+            },
+            _ = ends.changed() => return,
+        },
+    };
     // Who leaves, or takes nothing of an answer, ends the work on it.
-    let stream = Impatient::new(stream, limits.idle_time);
+    let stream = TokioIo::new(Impatient::new(stream, limits.idle_time));
     let answers = service_fn(move |request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(shared.respond(request).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
-        .max_buf_size(HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), answers)
-        .with_upgrades();
+    if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEADER_BYTES as u32)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(limits.idle_time / 2)
+            .keep_alive_timeout(limits.header_time)
+            .serve_connection(stream, answers);
+        serve_until(connection, ends, |own| own.graceful_shutdown()).await;
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_time)
+            .max_buf_size(HEADER_BYTES)
+            .serve_connection(stream, answers)
+            .with_upgrades();
+        serve_until(connection, ends, |own| own.graceful_shutdown()).await;
+    }
+}
+
+/// Whether a connection begins with the preface of HTTP/2, which is not taken from it.
+async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0; HTTP2.len()];
+    loop {
+        let there = stream.peek(&mut first).await?;
+        if there == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if there == HTTP2.len() || first[..there] != HTTP2[..there] {
+            return Ok(first[..there] == HTTP2[..there]);
+        }
+        sleep(PEEK_PAUSE).await;
+    }
+}
+
+/// Serves a connection until it ends, or until its last answers once the server is to end.
+async fn serve_until<C: Future>(
+    connection: C,
+    mut ends: watch::Receiver<()>,
+    end: impl FnOnce(Pin<&mut C>),
+) {
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = ends.changed() => {}
     }
-    connection.as_mut().graceful_shutdown();
+    end(connection.as_mut());
     let _ = connection.await;
 }
 
@@ -235,13 +293,14 @@ type Reply = Response<BoxBody<Bytes, GivenUp>>;
 /// Whether a request is to become a WebSocket.
 fn is_upgrade(request: &Request<Incoming>) -> bool {
     let upgrade = request.headers().get(UPGRADE);
-    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    request.version() == Version::HTTP_11
+        && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 impl Shared {
     async fn respond(self, request: Request<Incoming>) -> Reply {
         let (access, jwt) = &*self.access;
-        let site = match access.check(request.headers()) {
+        let site = match access.check(request.uri(), request.headers()) {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };

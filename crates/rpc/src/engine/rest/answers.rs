@@ -8,6 +8,7 @@ use crate::{
     engine::{
         blobs::{BLOBS_MAX, PooledBlob, blobs_of},
         bodies::{ids_by_hash, ids_by_range, stored_body},
+        cells::extension,
         methods::identity,
         payload::Given,
         ssz::{
@@ -197,10 +198,18 @@ fn blobs(call: &Call<'_>, version: u8, body: &Bytes) -> Result<Response<Vec<u8>>
     if version == 4 {
         let request = CellsRequest::decode(body).map_err(Problem::of_list)?;
         let found = blobs_of(call, version, &request.versioned_hashes)?;
-        append_list(&mut out, found.iter(), |out, one| {
+        let mut extensions = Vec::with_capacity(found.len());
+        for one in &found {
+            call.cancel.check()?;
+            let blob = one.with_cell_proofs().filter(|_| request.wants_extension());
+            extensions.push(blob.and_then(|(blob, _)| extension(blob.as_slice())));
+        }
+        let both = found.iter().zip(&extensions);
+        append_list(&mut out, both, |out, (one, extension)| {
             let cells = one.with_cell_proofs().map(|(blob, proofs)| AvailableCells {
                 request: &request,
                 blob,
+                extension: extension.as_deref(),
                 proofs,
             });
             append_cells(out, cells);

@@ -6,8 +6,7 @@
 //!   answers    endpoint and body -> a call of the engine -> SSZ
 //! ```
 //!
-//! Left out are compression, which is optional, and cells of a blob's extension in `blobs/v4`: 64 of 128 cells are the blob itself,
-//! and the others would have to be computed. They are answered as not available.
+//! Left out is compression, which is optional.
 
 mod problem;
 mod endpoint;

@@ -83,6 +83,11 @@ impl CellsRequest {
         out
     }
 
+    /// Whether a cell is wanted that is not of the blob itself, but of its extension.
+    pub(in crate::engine) fn wants_extension(&self) -> bool {
+        (CELLS_PER_EXT_BLOB / 2..CELLS_PER_EXT_BLOB).any(|cell| self.wants(cell))
+    }
+
     /// Whether a cell is wanted.
     pub fn wants(&self, cell: usize) -> bool {
         let byte = self.indices.get(cell / 8);
@@ -124,19 +129,22 @@ pub(in crate::engine) fn append_proven_blob(out: &mut Vec<u8>, found: Option<(&B
     });
 }
 
-/// The cells of a blob that are answered.
+/// A blob of which cells are answered.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct AvailableCells<'p> {
     pub(in crate::engine) request: &'p CellsRequest,
     pub(in crate::engine) blob: &'p Blob,
+    /// Cells from the 65th on, where they are wanted.
+    pub(in crate::engine) extension: Option<&'p [u8]>,
     pub(in crate::engine) proofs: &'p [Bytes48],
 }
 
 impl<'p> AvailableCells<'p> {
-    /// A cell that is wanted, with its proof. The first 64 of the 128 cells are the blob itself. The others follow from its
-    /// extension, which is not computed: they are not available.
+    /// A cell that is wanted, with its proof.
     fn get(self, index: usize) -> Option<(&'p [u8], &'p Bytes48)> {
-        let cell = self.blob.chunks_exact(CELL_BYTES).nth(index)?;
+        let extension = self.extension.unwrap_or_default();
+        let cells = self.blob.chunks_exact(CELL_BYTES);
+        let cell = cells.chain(extension.chunks_exact(CELL_BYTES)).nth(index)?;
         let proof = self.proofs.get(index)?;
         self.request.wants(index).then_some((cell, proof))
     }
