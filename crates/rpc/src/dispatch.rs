@@ -6,10 +6,11 @@ use crate::{
     events::Events,
     limits::Kind,
     params::Params,
-    reply::{Out, PIECES_WAITING, Piece, Reply, too_large},
+    reply::{Out, PIECE_BYTES, PIECES_WAITING, Piece, Reply, too_large},
     served::Served,
     table::{Call, Method, Methods},
 };
+use hyper::body::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -44,6 +45,10 @@ pub struct Service {
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
     waiting: AtomicUsize,
+    /// Bytes that requests may have until they are answered.
+    request_bytes: Arc<Semaphore>,
+    /// Bytes that whole answers may have until their clients have taken them.
+    kept_bytes: Arc<Semaphore>,
     events: Mutex<Weak<Events>>,
     requests: AtomicU64,
     calls: AtomicU64,
@@ -81,6 +86,25 @@ pub(crate) struct RawCall<'a> {
     pub(crate) params: Option<&'a RawValue>,
 }
 
+impl<'a> RawCall<'a> {
+    /// The call that a text is; `None` if it is none. An array with the same values is none.
+    pub(crate) fn of(text: &'a str) -> Option<Self> {
+        let is_object = text.trim_ascii_start().starts_with('{');
+        is_object.then(|| serde_json::from_str(text).ok()).flatten()
+    }
+
+    /// Whether its identifier may be repeated in an answer, if it has one.
+    pub(crate) fn has_good_id(&self) -> bool {
+        self.id
+            .map(RawValue::get)
+            .is_none_or(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[', 't', 'f']))
+    }
+
+    pub(crate) fn is_of_version_2(&self) -> bool {
+        self.jsonrpc.as_deref() == Some("2.0")
+    }
+}
+
 /// An identifier that is there, null included.
 fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(from).map(Some)
@@ -115,6 +139,11 @@ impl Request {
             Self::Bad(_) => Kind::Quick,
         }
     }
+
+    /// Whether it is answered, rather than one call without an identifier.
+    fn is_answered(&self) -> bool {
+        !matches!(self, Self::One(Found { id: None, .. }))
+    }
 }
 
 impl std::fmt::Debug for Service {
@@ -131,6 +160,8 @@ impl Service {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
             waiting: AtomicUsize::new(0),
+            request_bytes: Arc::new(Semaphore::new(limits.waiting_bytes)),
+            kept_bytes: Arc::new(Semaphore::new(limits.kept_bytes)),
             events: Mutex::default(),
             requests: AtomicU64::new(0),
             calls: AtomicU64::new(0),
@@ -199,12 +230,12 @@ impl Service {
         };
         let request = (body.len() <= SHORT_BYTES).then(|| self.take_apart(&body));
         let kind = request.as_ref().map_or(Kind::Scan, Request::kind);
-        let permits = match self.turn(kind).await {
+        let permits = async { Ok((self.room(body.len())?, self.turn(kind).await?)) };
+        let permits = match permits.await {
             Ok(permits) => permits,
             Err(error) => {
-                let mut out = Out::kept(u64::MAX);
-                let _ = write_error(&mut out, NULL, &error);
-                let _ = to.send(Piece::Last(out.into_rest())).await;
+                let text = error_text(NULL, &error).into_bytes();
+                let _ = to.send(Piece::Last(text.into())).await;
                 return answer;
             }
         };
@@ -213,15 +244,53 @@ impl Service {
             let _permits = permits;
             let request = request.unwrap_or_else(|| service.take_apart(&body));
             let limits = &service.served.limits;
+            let is_wanted = request.is_answered();
             let mut out = match request {
                 Request::Batch(_) => Out::kept(limits.batch_bytes),
-                _ => Out::streaming(to.clone(), limits.answer_bytes),
+                _ if is_wanted => Out::streaming(to.clone(), limits.answer_bytes),
+                _ => Out::unwanted(limits.answer_bytes),
             };
-            if service.run(&body, request, &cancel, &mut out).is_ok() {
-                let _ = to.blocking_send(Piece::Last(out.into_rest()));
+            let is_whole = service.run(&body, request, &cancel, &mut out).is_ok();
+            let rest = match is_wanted {
+                true => out.into_rest(),
+                false => Vec::new(),
+            };
+            if is_whole || !is_wanted {
+                let _ = to.blocking_send(Piece::Last(service.kept(rest)));
             }
         });
         answer
+    }
+
+    /// Room for a request of so many bytes until it is answered.
+    fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, RpcError> {
+        let room = Arc::clone(&self.request_bytes);
+        let own = u32::try_from(bytes).ok();
+        own.and_then(|bytes| room.try_acquire_many_owned(bytes).ok())
+            .ok_or_else(|| {
+                let what = "the requests that wait are too long together: ask again later";
+                RpcError::new(RpcError::LIMIT, what)
+            })
+    }
+
+    /// What is left of an answer. It counts until the client has taken it, if it is longer than a piece; where there are too many of these,
+    /// an error takes its place.
+    fn kept(&self, mut rest: Vec<u8>) -> Bytes {
+        if rest.len() <= PIECE_BYTES {
+            return rest.into();
+        }
+        rest.shrink_to_fit();
+        let room = Arc::clone(&self.kept_bytes);
+        let own = u32::try_from(rest.len()).ok();
+        match own.and_then(|bytes| room.try_acquire_many_owned(bytes).ok()) {
+            Some(permit) => Bytes::from_owner(Kept(rest, permit)),
+            None => {
+                count(&self.errors);
+                let what = "the answers that clients have not taken yet are too long together: ask again later";
+                let error = RpcError::new(RpcError::LIMIT, what);
+                error_text(NULL, &error).into_bytes().into()
+            }
+        }
     }
 
     /// Waits for a thread, and for the share of the kind.
@@ -282,24 +351,21 @@ impl Service {
             let start = part.as_ptr().addr() - body.as_ptr().addr();
             start..start + part.len()
         };
-        let Ok(call) = serde_json::from_str::<RawCall<'_>>(raw.get()) else {
+        let Some(call) = RawCall::of(raw.get()) else {
             return bad(0..0, "invalid request");
         };
-        let id = match call.id.map(RawValue::get) {
-            None => None,
-            Some(id) if id.len() > ID_BYTES_MAX || id.starts_with(['{', '[', 't', 'f']) => {
-                return bad(0..0, "invalid request: the id is a string or a number");
-            }
-            Some(id) => Some(place(id)),
-        };
+        if !call.has_good_id() {
+            return bad(0..0, "invalid request: the id is a string or a number");
+        }
+        let id = call.id.map(|id| place(id.get()));
         let given = id.clone().unwrap_or(0..0);
-        let Some(name) = call.method else {
+        let Some(name) = &call.method else {
             return bad(given, "invalid request: there is no method");
         };
-        if call.jsonrpc.as_deref() != Some("2.0") {
+        if !call.is_of_version_2() {
             return bad(given, "invalid request: jsonrpc is not \"2.0\"");
         }
-        let Some(method) = self.methods.get(&name) else {
+        let Some(method) = self.methods.get(name) else {
             let name: String = name.chars().take(80).collect();
             let what = format!("the method {name} does not exist/is not available");
             return Found {
@@ -429,6 +495,18 @@ fn count(counter: &AtomicU64) {
 
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
+
+/// An answer with its room.
+struct Kept(
+    Vec<u8>,
+    #[allow(dead_code, reason = "counts while it lives")] OwnedSemaphorePermit,
+);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// A request that waits.
 struct Waiting<'a>(&'a AtomicUsize);

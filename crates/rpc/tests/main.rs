@@ -9,4 +9,5 @@ mod jwt;
 mod pool;
 mod requests;
 mod server;
+mod promises;
 mod simulate;

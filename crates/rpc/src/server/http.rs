@@ -339,9 +339,7 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
                 "the answer was given up\n",
             );
         }
-        Some(Piece::Last(all)) => Full::new(Bytes::from(all))
-            .map_err(|never| match never {})
-            .boxed(),
+        Some(Piece::Last(all)) => Full::new(all).map_err(|never| match never {}).boxed(),
         Some(Piece::More(first)) => Pieces {
             first: Some(first),
             rest: Some(answer),
@@ -379,7 +377,7 @@ struct GivenUp;
 
 /// An answer that is sent while it is made.
 struct Pieces {
-    first: Option<Vec<u8>>,
+    first: Option<Bytes>,
     /// `None` after the last piece.
     rest: Option<Answer>,
 }
@@ -392,7 +390,7 @@ impl Body for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
-        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+        let frame = |bytes: Bytes| Poll::Ready(Some(Ok(Frame::data(bytes))));
         if let Some(first) = self.first.take() {
             return frame(first);
         }

@@ -2,6 +2,7 @@
 
 use super::session::{self, Ended, Heard, Wire};
 use crate::dispatch::Service;
+use hyper::body::Bytes;
 use serde_json::value::RawValue;
 use std::{
     fs, io,
@@ -132,7 +133,7 @@ impl Wire for Values {
         }
     }
 
-    async fn send(&mut self, part: Vec<u8>, _is_first: bool, is_last: bool) -> Result<(), Ended> {
+    async fn send(&mut self, part: Bytes, _is_first: bool, is_last: bool) -> Result<(), Ended> {
         self.stream.write_all(&part).await.map_err(|_| Ended)?;
         match is_last {
             true => self.stream.write_all(b"\n").await.map_err(|_| Ended),
