@@ -2,15 +2,17 @@
 
 use crate::{
     cancel::{Cancel, Leaving},
+    engine::Rest,
     error::RpcError,
     events::Events,
+    figures::{Figures, ServiceCounts},
     limits::Kind,
     params::Params,
-    reply::{Out, PIECE_BYTES, PIECES_WAITING, Piece, Reply, too_large},
+    reply::{Out, PIECES_WAITING, Piece, Reply, too_large},
     served::Served,
     table::{Call, Method, Methods},
 };
-use hyper::body::Bytes;
+use cambium_metrics::{LabelledMetrics, MetricsHost};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -19,10 +21,8 @@ use std::{
     io::Write,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -36,34 +36,21 @@ const SHORT_BYTES: usize = 256 << 10;
 const ID_BYTES_MAX: usize = 256;
 /// Most bytes of an error that is written whatever was written before.
 const SHORT_ERROR_BYTES: usize = 1024;
+/// A call that takes longer is told to the log.
+const SLOW: Duration = Duration::from_secs(1);
 const NULL: &str = "null";
 
 /// What answers requests: methods of a chain, on a bounded number of threads.
 pub struct Service {
     pub(crate) served: Arc<Served>,
+    /// What figures call it.
+    name: &'static str,
     methods: Methods,
+    pub(crate) rest: Option<Rest>,
+    pub(crate) figures: Arc<Figures>,
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
-    waiting: AtomicUsize,
-    /// Bytes that requests may have until they are answered.
-    request_bytes: Arc<Semaphore>,
-    /// Bytes that whole answers may have until their clients have taken them.
-    kept_bytes: Arc<Semaphore>,
     events: Mutex<Weak<Events>>,
-    requests: AtomicU64,
-    calls: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// What was answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceCounts {
-    /// Requests, each of them one call or a batch.
-    pub requests: u64,
-    /// Calls.
-    pub calls: u64,
-    /// Calls, and requests that are none, whose answer was an error.
-    pub errors: u64,
 }
 
 /// An answer on its way.
@@ -84,25 +71,6 @@ pub(crate) struct RawCall<'a> {
     pub(crate) method: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(crate) params: Option<&'a RawValue>,
-}
-
-impl<'a> RawCall<'a> {
-    /// The call that a text is; `None` if it is none. An array with the same values is none.
-    pub(crate) fn of(text: &'a str) -> Option<Self> {
-        let is_object = text.trim_ascii_start().starts_with('{');
-        is_object.then(|| serde_json::from_str(text).ok()).flatten()
-    }
-
-    /// Whether its identifier may be repeated in an answer, if it has one.
-    pub(crate) fn has_good_id(&self) -> bool {
-        self.id
-            .map(RawValue::get)
-            .is_none_or(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[', 't', 'f']))
-    }
-
-    pub(crate) fn is_of_version_2(&self) -> bool {
-        self.jsonrpc.as_deref() == Some("2.0")
-    }
 }
 
 /// An identifier that is there, null included.
@@ -139,11 +107,6 @@ impl Request {
             Self::Bad(_) => Kind::Quick,
         }
     }
-
-    /// Whether it is answered, rather than one call without an identifier.
-    fn is_answered(&self) -> bool {
-        !matches!(self, Self::One(Found { id: None, .. }))
-    }
 }
 
 impl std::fmt::Debug for Service {
@@ -159,26 +122,31 @@ impl Service {
         Self {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
-            waiting: AtomicUsize::new(0),
-            request_bytes: Arc::new(Semaphore::new(limits.waiting_bytes)),
-            kept_bytes: Arc::new(Semaphore::new(limits.kept_bytes)),
             events: Mutex::default(),
-            requests: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
             served,
-            methods,
+            name: "rpc",
+            methods: methods.counted_anew(),
+            rest: None,
+            figures: Arc::default(),
         }
+    }
+
+    /// Sets what figures call it, `rpc` otherwise: the label `service` tells several services of a process apart.
+    #[must_use]
+    pub fn with_name(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// Serves the Engine API over REST as well, by the same server.
+    #[must_use]
+    pub fn with_rest(self, rest: Rest) -> Self {
+        let rest = Some(rest);
+        Self { rest, ..self }
     }
 
     /// What was answered so far.
     pub fn counts(&self) -> ServiceCounts {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ServiceCounts {
-            requests: get(&self.requests),
-            calls: get(&self.calls),
-            errors: get(&self.errors),
-        }
+        self.figures.counts()
     }
 
     /// What happens on the chain. It is followed while somebody wants it.
@@ -230,12 +198,12 @@ impl Service {
         };
         let request = (body.len() <= SHORT_BYTES).then(|| self.take_apart(&body));
         let kind = request.as_ref().map_or(Kind::Scan, Request::kind);
-        let permits = async { Ok((self.room(body.len())?, self.turn(kind).await?)) };
-        let permits = match permits.await {
+        let permits = match self.turn(kind).await {
             Ok(permits) => permits,
             Err(error) => {
-                let text = error_text(NULL, &error).into_bytes();
-                let _ = to.send(Piece::Last(text.into())).await;
+                let mut out = Out::kept(u64::MAX);
+                let _ = write_error(&mut out, NULL, &error);
+                let _ = to.send(Piece::Last(out.into_rest())).await;
                 return answer;
             }
         };
@@ -244,60 +212,29 @@ impl Service {
             let _permits = permits;
             let request = request.unwrap_or_else(|| service.take_apart(&body));
             let limits = &service.served.limits;
-            let is_wanted = request.is_answered();
             let mut out = match request {
                 Request::Batch(_) => Out::kept(limits.batch_bytes),
-                _ if is_wanted => Out::streaming(to.clone(), limits.answer_bytes),
-                _ => Out::unwanted(limits.answer_bytes),
+                _ => Out::streaming(to.clone(), limits.answer_bytes),
             };
-            let is_whole = service.run(&body, request, &cancel, &mut out).is_ok();
-            let rest = match is_wanted {
-                true => out.into_rest(),
-                false => Vec::new(),
+            service.figures.request_bytes.add(body.len() as u64);
+            let ran = service.run(&body, request, &cancel, &mut out);
+            service.figures.answer_bytes.add(out.len());
+            let sent = match ran {
+                Ok(()) => to.blocking_send(Piece::Last(out.into_rest())).is_ok(),
+                Err(GivenUp) => false,
             };
-            if is_whole || !is_wanted {
-                let _ = to.blocking_send(Piece::Last(service.kept(rest)));
+            if !sent {
+                service.figures.given_up.add(1);
             }
         });
         answer
     }
 
-    /// Room for a request of so many bytes until it is answered.
-    fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, RpcError> {
-        let room = Arc::clone(&self.request_bytes);
-        let own = u32::try_from(bytes).ok();
-        own.and_then(|bytes| room.try_acquire_many_owned(bytes).ok())
-            .ok_or_else(|| {
-                let what = "the requests that wait are too long together: ask again later";
-                RpcError::new(RpcError::LIMIT, what)
-            })
-    }
-
-    /// What is left of an answer. It counts until the client has taken it, if it is longer than a piece; where there are too many of these,
-    /// an error takes its place.
-    fn kept(&self, mut rest: Vec<u8>) -> Bytes {
-        if rest.len() <= PIECE_BYTES {
-            return rest.into();
-        }
-        rest.shrink_to_fit();
-        let room = Arc::clone(&self.kept_bytes);
-        let own = u32::try_from(rest.len()).ok();
-        match own.and_then(|bytes| room.try_acquire_many_owned(bytes).ok()) {
-            Some(permit) => Bytes::from_owner(Kept(rest, permit)),
-            None => {
-                count(&self.errors);
-                let what = "the answers that clients have not taken yet are too long together: ask again later";
-                let error = RpcError::new(RpcError::LIMIT, what);
-                error_text(NULL, &error).into_bytes().into()
-            }
-        }
-    }
-
     /// Waits for a thread, and for the share of the kind.
-    async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
+    pub(crate) async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
         let limits = &self.served.limits;
-        let waiting = Waiting(&self.waiting);
-        if waiting.0.fetch_add(1, Ordering::Relaxed) >= limits.waiting {
+        let (_waiting, before) = Waiting::new(&self.figures);
+        if before >= limits.waiting as u64 {
             return Err(RpcError::new(
                 RpcError::LIMIT,
                 "too many requests wait: ask again later",
@@ -351,21 +288,24 @@ impl Service {
             let start = part.as_ptr().addr() - body.as_ptr().addr();
             start..start + part.len()
         };
-        let Some(call) = RawCall::of(raw.get()) else {
+        let Ok(call) = serde_json::from_str::<RawCall<'_>>(raw.get()) else {
             return bad(0..0, "invalid request");
         };
-        if !call.has_good_id() {
-            return bad(0..0, "invalid request: the id is a string or a number");
-        }
-        let id = call.id.map(|id| place(id.get()));
+        let id = match call.id.map(RawValue::get) {
+            None => None,
+            Some(id) if id.len() > ID_BYTES_MAX || id.starts_with(['{', '[', 't', 'f']) => {
+                return bad(0..0, "invalid request: the id is a string or a number");
+            }
+            Some(id) => Some(place(id)),
+        };
         let given = id.clone().unwrap_or(0..0);
-        let Some(name) = &call.method else {
+        let Some(name) = call.method else {
             return bad(given, "invalid request: there is no method");
         };
-        if !call.is_of_version_2() {
+        if call.jsonrpc.as_deref() != Some("2.0") {
             return bad(given, "invalid request: jsonrpc is not \"2.0\"");
         }
-        let Some(method) = self.methods.get(name) else {
+        let Some(method) = self.methods.get(&name) else {
             let name: String = name.chars().take(80).collect();
             let what = format!("the method {name} does not exist/is not available");
             return Found {
@@ -389,10 +329,10 @@ impl Service {
         cancel: &Cancel,
         out: &mut Out,
     ) -> Result<(), GivenUp> {
-        count(&self.requests);
+        self.figures.requests.add(1);
         match request {
             Request::Bad(error) => {
-                count(&self.errors);
+                self.figures.failed(error.code);
                 write_error(out, NULL, &error)
             }
             Request::One(found) => self.run_one(body, found, cancel, out),
@@ -437,22 +377,27 @@ impl Service {
         let wants_answer = found.id.is_some();
         let id = text(found.id.unwrap_or(0..0));
         let start = out.len();
-        count(&self.calls);
+        self.figures.calls.add(1);
         let result = match found.call {
             Err(error) => Err(error),
             Ok((method, params)) => {
                 let mut reply = Reply::new(out, id);
                 let params = params.map(text);
+                let began = Instant::now();
                 let run = || self.run_method(&method, params, cancel, &mut reply);
                 // A method that panics costs its own answer.
                 let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                     Err(RpcError::internal("the method panicked, which is a bug"))
                 });
-                reply.end(result)
+                let result = reply.end(result);
+                let taken = began.elapsed();
+                method.figures.add(result.is_ok(), taken);
+                tell_slow(&method.name, taken, out.len() - start);
+                result
             }
         };
-        if result.is_err() {
-            count(&self.errors);
+        if let Err(error) = &result {
+            self.figures.failed(error.code);
         }
         match result {
             _ if !wants_answer && !out.has_gone_since(start) => {
@@ -475,6 +420,7 @@ impl Service {
         cancel: &Cancel,
         reply: &mut Reply<'_>,
     ) -> Result<(), RpcError> {
+        let _span = tracing::debug_span!("call", method = &*method.name).entered();
         cancel.check()?;
         let raw = params.map(serde_json::from_str::<&RawValue>).transpose();
         let params = Params::parse(raw.map_err(|error| parse_error(&error))?)?;
@@ -488,32 +434,65 @@ impl Service {
     }
 }
 
-fn count(counter: &AtomicU64) {
-    // Nothing else is told by the number.
-    counter.fetch_add(1, Ordering::Relaxed);
+impl MetricsHost for Service {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        let own = ("service", self.name);
+        let mut methods: Vec<_> = self.methods.all().collect();
+        methods.sort_unstable_by_key(|(name, _)| *name);
+        for (name, method) in methods {
+            method.figures.report(own, name, metrics);
+        }
+        if let Some(rest) = &self.rest {
+            rest.report(own, metrics);
+        }
+        let limits = &self.served.limits;
+        for kind in Kind::ALL {
+            metrics.labels(&[own, ("kind", kind.name())]);
+            let all = limits.threads_of(kind);
+            let busy = all - self.shares[kind as usize].available_permits().min(all);
+            metrics.gauges([
+                (
+                    "api_threads_taken",
+                    "Threads that a kind of work has, those that wait for a thread of the pool among them.",
+                    busy as u64,
+                ),
+                (
+                    "api_threads_max",
+                    "Threads that a kind of work may have at once.",
+                    all as u64,
+                ),
+            ]);
+        }
+        self.figures.report(own, metrics);
+        metrics.labels(&[]);
+    }
+}
+
+/// Tells the log of a call that took long.
+pub(crate) fn tell_slow(method: &str, taken: Duration, bytes: u64) {
+    if taken >= SLOW {
+        let seconds = taken.as_secs_f64();
+        tracing::info!(method, seconds, bytes, "a slow call");
+    }
 }
 
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
 
-/// An answer with its room.
-struct Kept(
-    Vec<u8>,
-    #[allow(dead_code, reason = "counts while it lives")] OwnedSemaphorePermit,
-);
+/// A request that waits.
+struct Waiting<'a>(&'a Figures);
 
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
+impl<'a> Waiting<'a> {
+    /// Returns how many waited before.
+    fn new(figures: &'a Figures) -> (Self, u64) {
+        let before = figures.waiting.add(1);
+        (Self(figures), before)
     }
 }
 
-/// A request that waits.
-struct Waiting<'a>(&'a AtomicUsize);
-
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.sub(1);
     }
 }
 

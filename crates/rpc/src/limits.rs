@@ -51,10 +51,6 @@ pub struct Limits {
     pub threads: usize,
     /// Most requests that wait for a thread. Further ones are refused.
     pub waiting: usize,
-    /// Most bytes of all requests that wait or are answered. Further ones are refused.
-    pub waiting_bytes: usize,
-    /// Most bytes of all answers to batches that clients have not taken yet. Further ones are refused.
-    pub kept_bytes: usize,
     /// Longest time for an answer.
     pub time: Duration,
     /// Longest time for executing a call.
@@ -65,8 +61,7 @@ pub struct Limits {
     pub logs: usize,
     /// Most blocks that logs are looked for in.
     pub log_blocks: u64,
-    /// Most addresses, and most alternatives of a topic. The subscriptions of a connection have 16 times as many, and all polled
-    /// filters 256 times.
+    /// Most addresses, and most alternatives of a topic.
     pub alternatives: usize,
     /// Most blocks that are simulated.
     pub simulated_blocks: u64,
@@ -90,8 +85,6 @@ impl Default for Limits {
             batch_bytes: 25_000_000,
             threads: (2 * cambium_crew::threads()).max(4),
             waiting: 4096,
-            waiting_bytes: 256 << 20,
-            kept_bytes: 512 << 20,
             time: Duration::from_secs(30),
             call_time: Duration::from_secs(5),
             call_gas: 50_000_000,

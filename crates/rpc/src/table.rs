@@ -3,6 +3,7 @@
 use crate::{
     cancel::Cancel,
     error::RpcError,
+    figures::MethodFigures,
     limits::{Kind, Limits},
     params::Params,
     reply::Reply,
@@ -33,8 +34,10 @@ type Run = dyn Fn(&Call<'_>, Params<'_>, &mut Reply<'_>) -> Result<(), RpcError>
 /// A method.
 #[derive(Clone)]
 pub(crate) struct Method {
+    pub(crate) name: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) run: Arc<Run>,
+    pub(crate) figures: Arc<MethodFigures>,
 }
 
 /// Methods by their names.
@@ -76,8 +79,13 @@ impl Methods {
         + Sync
         + 'static,
     ) -> Self {
-        let run = Arc::new(run);
-        self.all.insert(name.to_owned(), Method { kind, run });
+        let method = Method {
+            name: name.into(),
+            kind,
+            run: Arc::new(run),
+            figures: Arc::default(),
+        };
+        self.all.insert(name.to_owned(), method);
         self
     }
 
@@ -91,6 +99,19 @@ impl Methods {
     /// The names, in no order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
+    }
+
+    /// The same methods with counters of their own.
+    pub(crate) fn counted_anew(mut self) -> Self {
+        for method in self.all.values_mut() {
+            method.figures = Arc::default();
+        }
+        self
+    }
+
+    /// The methods with their names, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Method)> {
+        self.all.iter().map(|(name, method)| (&**name, method))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Method> {

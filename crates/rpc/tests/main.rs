@@ -5,6 +5,7 @@ mod common;
 
 mod engine;
 mod execution_apis;
+mod figures;
 mod jwt;
 mod pool;
 mod requests;

@@ -1,14 +1,25 @@
 //! The methods of the Engine API by their names.
 
-use super::{bodies, state::Engine};
+use super::{blobs, bodies, payload::Given, state::Engine, version::Schema};
 use crate::{
     builder::{PayloadVersion, envelope},
     limits::Kind,
     table::Methods,
 };
-use alloy_rpc_types_engine::PayloadId;
+use alloy_primitives::FixedBytes;
+use alloy_rpc_types_engine::{ForkchoiceState, PayloadAttributes, PayloadId};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The two letters are no other client's. The library does not know the commit that it is built from.
+pub(super) fn identity() -> Value {
+    json!([{
+        "code": "CB",
+        "name": "Cambium",
+        "version": concat!("v", env!("CARGO_PKG_VERSION")),
+        "commit": "0x00000000",
+    }])
+}
 
 /// What a consensus client may call besides `engine_*`, by the specification.
 const OF_CHAIN: [&str; 9] = [
@@ -39,15 +50,24 @@ impl Engine {
         for version in 1..=5 {
             let engine = Arc::clone(self);
             let name = format!("engine_newPayloadV{version}");
-            methods = methods.with(&name, Kind::Execution, move |_, params, reply| {
-                reply.value(&engine.new_payload(version, params)?)
+            methods = methods.with(&name, Kind::Execution, move |call, mut params, reply| {
+                let given = Given::parse(call.node.chain()?.spec(), version, &mut params)?;
+                reply.value(&engine.new_payload(given)?)
             });
         }
         for version in 1..=4 {
             let engine = Arc::clone(self);
             let name = format!("engine_forkchoiceUpdatedV{version}");
-            methods = methods.with(&name, Kind::Execution, move |_, params, reply| {
-                reply.value(&engine.forkchoice_updated(version, params)?)
+            methods = methods.with(&name, Kind::Execution, move |_, mut params, reply| {
+                let state: ForkchoiceState = params.required()?;
+                let attributes: Option<PayloadAttributes> = params.optional()?;
+                if version >= 4 {
+                    // The pool samples no columns: it has whole blobs, which were sent to this server.
+                    let _custody_columns: Option<FixedBytes<16>> = params.optional()?;
+                }
+                params.end()?;
+                let schema = Schema::Version(version);
+                reply.value(&engine.forkchoice_updated(schema, &state, attributes.as_ref())?)
             });
         }
         for version in PAYLOADS {
@@ -75,7 +95,7 @@ impl Engine {
                 .with(
                     &format!("engine_getBlobsV{version}"),
                     Kind::Execution,
-                    move |call, params, reply| bodies::blobs(call, version, params, reply),
+                    move |call, params, reply| blobs::blobs(call, version, params, reply),
                 );
         }
         let names = methods.names().filter(|name| name.starts_with("engine_"));
@@ -98,13 +118,7 @@ impl Engine {
                     let theirs: Option<Value> = params.optional()?;
                     params.end()?;
                     tracing::debug!(?theirs, "a consensus client says what it is");
-                    // The two letters are no other client's. The library does not know the commit that it is built from.
-                    reply.value(&json!([{
-                        "code": "CB",
-                        "name": "Cambium",
-                        "version": concat!("v", env!("CARGO_PKG_VERSION")),
-                        "commit": "0x00000000",
-                    }]))
+                    reply.value(&identity())
                 },
             )
     }

@@ -1,12 +1,16 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
 use super::{
-    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket,
+    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, rest, session,
+    websocket::Socket,
 };
 use crate::{
     dispatch::{Answer, Service},
+    engine::is_rest,
+    figures::Alive,
     reply::Piece,
 };
+use cambium_metrics::MetricsHost;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
     header::{
@@ -180,7 +184,7 @@ async fn accept(
         let shared = Shared {
             service: Arc::clone(&service),
             access: Arc::clone(&access),
-            permit: Arc::new(permit.ok()),
+            counted: Arc::new((permit.ok(), Alive::connection(&service.figures))),
             ends: ends.clone(),
         };
         open.spawn(connection(stream, shared));
@@ -194,7 +198,7 @@ struct Shared {
     service: Arc<Service>,
     access: Arc<(Access, Option<JwtSecret>)>,
     /// Held by what the connection becomes as well.
-    permit: Arc<Option<OwnedSemaphorePermit>>,
+    counted: Arc<(Option<OwnedSemaphorePermit>, Alive)>,
     ends: watch::Receiver<()>,
 }
 
@@ -239,6 +243,9 @@ impl Shared {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
+        if let (None, Some(look)) = (jwt, looked_at(&self.service, &request)) {
+            return look;
+        }
         if let Some(jwt) = jwt
             && let Err(why) = jwt.check(request.headers())
         {
@@ -247,6 +254,10 @@ impl Shared {
         let mut reply = match () {
             () if is_upgrade(&request) => upgrade(self, request),
             () if request.method() == Method::OPTIONS && site.is_some() => preflight(),
+            () if self.service.rest.is_some() && is_rest(&request) => {
+                let answered = rest::respond(&self.service, request).await;
+                answered.map(whole)
+            }
             () => respond(&self.service, request).await,
         };
         if let Some(site) = site {
@@ -255,6 +266,22 @@ impl Shared {
             headers.insert(VARY, HeaderValue::from_static("origin"));
         }
         reply
+    }
+}
+
+/// The answer to one who looks whether the server lives, or is ready; `None` for any other request.
+fn looked_at(service: &Service, request: &Request<Incoming>) -> Option<Reply> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    match request.uri().path() {
+        "/health" => Some(plain(StatusCode::OK, "the process lives\n")),
+        "/ready" => Some(match service.served.ready() {
+            Ok(()) => plain(StatusCode::OK, "ready\n"),
+            // Why is for the operator, whose figures and log have it.
+            Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+        }),
+        _ => None,
     }
 }
 
@@ -286,7 +313,7 @@ fn upgrade(shared: Shared, request: Request<Incoming>) -> Reply {
     };
     let accept = derive_accept_key(key.as_bytes());
     tokio::spawn(async move {
-        let _permit = shared.permit;
+        let _counted = shared.counted;
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
             let bytes_max = shared.service.served.limits.body_bytes;
             let socket = Socket::new(upgraded, bytes_max).await;
@@ -339,7 +366,7 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
                 "the answer was given up\n",
             );
         }
-        Some(Piece::Last(all)) => Full::new(all).map_err(|never| match never {}).boxed(),
+        Some(Piece::Last(all)) => whole(all),
         Some(Piece::More(first)) => Pieces {
             first: Some(first),
             rest: Some(answer),
@@ -361,9 +388,14 @@ fn is_json(request: &Request<Incoming>) -> bool {
     essence.eq_ignore_ascii_case(JSON)
 }
 
+/// A body that is there as a whole.
+fn whole(bytes: impl Into<Bytes>) -> BoxBody<Bytes, GivenUp> {
+    let body = Full::new(bytes.into());
+    body.map_err(|never| match never {}).boxed()
+}
+
 fn plain(status: StatusCode, text: &str) -> Reply {
-    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
-    let mut reply = Response::new(body.map_err(|never| match never {}).boxed());
+    let mut reply = Response::new(whole(text.as_bytes().to_vec()));
     *reply.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     reply.headers_mut().insert(CONTENT_TYPE, text);
@@ -377,7 +409,7 @@ struct GivenUp;
 
 /// An answer that is sent while it is made.
 struct Pieces {
-    first: Option<Bytes>,
+    first: Option<Vec<u8>>,
     /// `None` after the last piece.
     rest: Option<Answer>,
 }
@@ -390,7 +422,7 @@ impl Body for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
-        let frame = |bytes: Bytes| Poll::Ready(Some(Ok(Frame::data(bytes))));
+        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
         if let Some(first) = self.first.take() {
             return frame(first);
         }

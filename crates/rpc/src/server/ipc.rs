@@ -1,8 +1,7 @@
 //! A socket in the file system, for programs of the same user: one JSON value after another, both ways.
 
 use super::session::{self, Ended, Heard, Wire};
-use crate::dispatch::Service;
-use hyper::body::Bytes;
+use crate::{dispatch::Service, figures::Alive};
 use serde_json::value::RawValue;
 use std::{
     fs, io,
@@ -70,7 +69,7 @@ impl Ipc {
             while open.try_join_next().is_some() {}
             let (service, ends) = (Arc::clone(&service), ends.clone());
             open.spawn(async move {
-                let _permit = permit;
+                let (_permit, _alive) = (permit, Alive::connection(&service.figures));
                 let bytes_max = service.served.limits.body_bytes;
                 let wire = Values {
                     stream,
@@ -133,7 +132,7 @@ impl Wire for Values {
         }
     }
 
-    async fn send(&mut self, part: Bytes, _is_first: bool, is_last: bool) -> Result<(), Ended> {
+    async fn send(&mut self, part: Vec<u8>, _is_first: bool, is_last: bool) -> Result<(), Ended> {
         self.stream.write_all(&part).await.map_err(|_| Ended)?;
         match is_last {
             true => self.stream.write_all(b"\n").await.map_err(|_| Ended),

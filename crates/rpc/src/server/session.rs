@@ -1,32 +1,28 @@
 //! Calls over a connection that stays, with subscriptions.
 //!
-//! Requests are answered in any order: an answer is sent once it has begun to come, and is whole before the next one. The client is
-//! listened to meanwhile, so that its leaving ends the work. A subscription whose client does not read is ended with the connection,
-//! rather than kept in memory.
+//! Requests are answered in any order, one answer after another. A subscription whose client does not read is ended with the
+//! connection, rather than kept in memory.
 
 use crate::{
     dispatch::{Answer, RawCall, Service, error_text},
     error::RpcError,
     events::{BlockEvent, Events, WantsLogs},
-    filter::{FilterObject, alternatives},
-    reply::{PIECE_BYTES, Piece},
+    figures::Alive,
+    filter::FilterObject,
+    reply::Piece,
 };
 use alloy_rpc_types_eth::Log;
 use cambium_index::LogFilter;
-use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 use tokio::{
-    sync::{broadcast, watch},
-    task::{JoinSet, spawn_blocking},
+    sync::{broadcast, mpsc, watch},
     time::{Instant, timeout},
 };
 
 /// Requests of a connection that are answered at once. Further ones are not read until one is.
 const AT_ONCE: usize = 16;
-/// Most alternatives of all filters of a connection, as a multiple of those of one address or topic.
-const ALTERNATIVES: usize = 16;
 
 /// Why a connection ends.
 pub(super) struct Ended;
@@ -50,7 +46,7 @@ pub(super) trait Wire: Send {
     /// Sends a part of a message.
     fn send(
         &mut self,
-        part: Bytes,
+        part: Vec<u8>,
         is_first: bool,
         is_last: bool,
     ) -> impl Future<Output = Result<(), Ended>> + Send;
@@ -73,56 +69,40 @@ enum Topic {
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(wire: impl Wire, service: Arc<Service>, ends: watch::Receiver<()>) {
+    let (answered, answers) = mpsc::channel(AT_ONCE);
     let connection = Connection {
         wire,
         service,
-        answers: JoinSet::new(),
+        answered,
+        asked: 0,
         topics: BTreeMap::new(),
         next: 1,
     };
     // Errors are the client's.
-    let _ = connection.run(ends).await;
-}
-
-/// An answer whose first piece is there; `None` if it was given up.
-struct Begun {
-    first: Option<Piece>,
-    rest: Answer,
-}
-
-/// The next piece of the answer that is being sent.
-async fn next_piece(sending: &mut Option<Answer>) -> Option<Piece> {
-    match sending {
-        Some(answer) => answer.pieces.recv().await,
-        None => std::future::pending().await,
-    }
+    let _ = connection.run(answers, ends).await;
 }
 
 struct Connection<W> {
     wire: W,
     service: Arc<Service>,
-    /// Requests that are answered, until their answers have begun. They end with the connection.
-    answers: JoinSet<Begun>,
-    topics: BTreeMap<u64, Topic>,
+    /// For answers that are on their way.
+    answered: mpsc::Sender<Answer>,
+    /// Requests that have no answer yet.
+    asked: usize,
+    topics: BTreeMap<u64, (Topic, Alive)>,
     next: u64,
 }
 
 impl<W: Wire> Connection<W> {
-    async fn run(mut self, mut ends: watch::Receiver<()>) -> Result<(), Ended> {
+    async fn run(
+        mut self,
+        mut answers: mpsc::Receiver<Answer>,
+        mut ends: watch::Receiver<()>,
+    ) -> Result<(), Ended> {
         let idle = self.service.served.limits.idle_time;
         let mut events: Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)> = None;
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
-        let mut sending: Option<Answer> = None;
-        // Further ones are not read until it is begun.
-        let mut held: Option<Vec<u8>> = None;
         loop {
-            if sending.is_none()
-                && self.answers.len() < AT_ONCE
-                && let Some(request) = held.take()
-            {
-                self.take(request, &mut events).await?;
-            }
-            let is_free = sending.is_none();
             let event = async {
                 match &mut events {
                     Some((_, events)) => events.recv().await,
@@ -130,37 +110,31 @@ impl<W: Wire> Connection<W> {
                 }
             };
             tokio::select! {
-                heard_now = self.wire.next(), if held.is_none() => {
+                heard_now = self.wire.next(), if self.asked < AT_ONCE => {
                     heard = Instant::now();
                     match heard_now {
-                        Some(Ok(Heard::Request(bytes))) => held = Some(bytes),
+                        Some(Ok(Heard::Request(bytes))) => self.take(bytes, &mut events).await?,
                         Some(Ok(Heard::Alive)) => {}
                         Some(Err(ended)) => return Err(ended),
                         None => return Ok(()),
                     }
                 }
-                Some(begun) = self.answers.join_next(), if is_free => {
-                    let Begun { first, rest } = begun.map_err(|_| Ended)?;
-                    let is_whole = self.send_piece(first, true).await?;
-                    sending = (!is_whole).then_some(rest);
+                Some(answer) = answers.recv() => {
+                    self.asked -= 1;
+                    self.send_answer(answer).await?;
                 }
-                piece = next_piece(&mut sending) => {
-                    if self.send_piece(piece, false).await? {
-                        sending = None;
-                    }
-                }
-                event = event, if is_free => match event {
+                event = event => match event {
                     Ok(event) => self.tell(&event).await?,
                     // Too far behind.
                     Err(_) => return Ok(()),
                 },
                 () = tokio::time::sleep_until(heard.max(pinged) + idle / 2), if W::HAS_SIGNS => {
                     // What it says is not read while it has too many requests.
-                    if heard.elapsed() >= 2 * idle && held.is_none() {
+                    if heard.elapsed() >= 2 * idle && self.asked < AT_ONCE {
                         return Ok(());
                     }
+                    self.wire.ping().await?;
                     pinged = Instant::now();
-                    timeout(idle, self.wire.ping()).await.map_err(|_| Ended)??;
                 }
                 _ = ends.changed() => {
                     let _ = self.wire.close().await;
@@ -171,31 +145,24 @@ impl<W: Wire> Connection<W> {
     }
 
     /// Sends to a client that has to take it in time.
-    async fn send(&mut self, part: Bytes, is_first: bool, is_last: bool) -> Result<(), Ended> {
+    async fn send(&mut self, part: Vec<u8>, is_first: bool, is_last: bool) -> Result<(), Ended> {
         let limit = self.service.served.limits.idle_time;
         let sent = timeout(limit, self.wire.send(part, is_first, is_last)).await;
         sent.unwrap_or(Err(Ended))
     }
 
-    /// Sends a piece of an answer. Returns whether it was the last one.
-    async fn send_piece(&mut self, piece: Option<Piece>, is_first: bool) -> Result<bool, Ended> {
-        match piece {
-            None => Err(Ended),
-            // Nobody waits for an answer.
-            Some(Piece::Last(rest)) if is_first && rest.is_empty() => Ok(true),
-            Some(Piece::Last(rest)) => self.send_parts(rest, is_first).await.map(|()| true),
-            Some(Piece::More(part)) => self.send(part, is_first, false).await.map(|()| false),
-        }
-    }
-
-    /// Sends the rest of a message, part by part: what a batch is answered with is longer than what a wire takes at once.
-    async fn send_parts(&mut self, mut rest: Bytes, mut is_first: bool) -> Result<(), Ended> {
-        while rest.len() > PIECE_BYTES {
-            let part = rest.split_to(PIECE_BYTES);
-            self.send(part, is_first, false).await?;
+    async fn send_answer(&mut self, mut answer: Answer) -> Result<(), Ended> {
+        let mut is_first = true;
+        loop {
+            match answer.pieces.recv().await {
+                None => return Err(Ended),
+                // Nobody waits for an answer.
+                Some(Piece::Last(rest)) if is_first && rest.is_empty() => return Ok(()),
+                Some(Piece::Last(rest)) => return self.send(rest, is_first, true).await,
+                Some(Piece::More(part)) => self.send(part, is_first, false).await?,
+            }
             is_first = false;
         }
-        self.send(rest, is_first, true).await
     }
 
     /// Begins to answer a message.
@@ -205,13 +172,14 @@ impl<W: Wire> Connection<W> {
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
     ) -> Result<(), Ended> {
         if let Some(answer) = self.subscription(&bytes, events) {
-            return self.send(answer.into(), true, true).await;
+            return self.send(answer.into_bytes(), true, true).await;
         }
-        let service = Arc::clone(&self.service);
-        self.answers.spawn(async move {
-            let mut rest = service.answer(bytes).await;
-            let first = rest.pieces.recv().await;
-            Begun { first, rest }
+        self.asked += 1;
+        let (service, answered) = (Arc::clone(&self.service), self.answered.clone());
+        tokio::spawn(async move {
+            let answer = service.answer(bytes).await;
+            // Nobody waits if the connection has ended.
+            let _ = answered.send(answer).await;
         });
         Ok(())
     }
@@ -222,12 +190,8 @@ impl<W: Wire> Connection<W> {
         bytes: &[u8],
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
     ) -> Option<String> {
-        let call = RawCall::of(std::str::from_utf8(bytes).ok()?)?;
-        if !call.has_good_id() || !call.is_of_version_2() {
-            return None;
-        }
-        // Who wants no answer would not know the subscription.
-        let id = call.id?.get();
+        let call: RawCall<'_> = serde_json::from_slice(bytes).ok()?;
+        let id = call.id.map_or("null", RawValue::get);
         let result = match call.method.as_deref()? {
             "eth_subscribe" => self
                 .subscribe(call.params, events)
@@ -265,7 +229,6 @@ impl<W: Wire> Connection<W> {
             "logs" => {
                 let filter: FilterObject = params.optional()?.unwrap_or_default();
                 let (filter, _) = filter.checked(limits.alternatives)?;
-                self.check_alternatives(&filter)?;
                 Topic::Logs(filter, all.wanting_logs())
             }
             name => {
@@ -281,24 +244,9 @@ impl<W: Wire> Connection<W> {
         }
         let id = self.next;
         self.next += 1;
-        self.topics.insert(id, topic);
+        let alive = Alive::subscription(&self.service.figures);
+        self.topics.insert(id, (topic, alive));
         Ok(id)
-    }
-
-    /// Whether the filters of all subscriptions are within the limits with another one.
-    fn check_alternatives(&self, filter: &LogFilter) -> Result<(), RpcError> {
-        let others = self.topics.values().map(|topic| match topic {
-            Topic::Logs(filter, _) => alternatives(filter),
-            Topic::Heads => 0,
-        });
-        let most = ALTERNATIVES * self.service.served.limits.alternatives;
-        if others.sum::<usize>() + alternatives(filter) > most {
-            let what = format!(
-                "the subscriptions of a connection have at most {most} addresses and topics"
-            );
-            return Err(RpcError::new(RpcError::LIMIT, what));
-        }
-        Ok(())
     }
 
     fn unsubscribe(&mut self, params: Option<&RawValue>) -> Result<bool, RpcError> {
@@ -308,37 +256,30 @@ impl<W: Wire> Connection<W> {
     }
 
     /// Tells of a block, one text after another. Where something is missing the connection ends, so that nobody believes to know all.
-    async fn tell(&mut self, event: &Arc<BlockEvent>) -> Result<(), Ended> {
+    async fn tell(&mut self, event: &BlockEvent) -> Result<(), Ended> {
         if event.is_gap {
             return Err(Ended);
         }
-        let wants_logs = |topic: &Topic| matches!(topic, Topic::Logs(..));
-        if event.known_logs().is_none() && self.topics.values().any(wants_logs) {
-            // Nobody wanted logs yet when the block came.
-            let (event, service) = (Arc::clone(event), Arc::clone(&self.service));
-            let read = spawn_blocking(move || event.read_logs(&service.served));
-            read.await.map_err(|_| Ended)?;
-        }
         let topics: Vec<u64> = self.topics.keys().copied().collect();
         for id in topics {
-            let own = match self.topics.get(&id) {
+            let topic = self.topics.get(&id).map(|(topic, _)| topic);
+            let own = match topic {
                 Some(Topic::Heads) => {
                     if let Some(header) = &event.header {
                         let text = news(id, header);
-                        self.send(text.into(), true, true).await?;
+                        self.send(text.into_bytes(), true, true).await?;
                     }
                     continue;
                 }
                 Some(Topic::Logs(filter, _)) => {
-                    let logs = event.known_logs().and_then(Option::as_ref);
-                    let logs = logs.ok_or(Ended)?;
+                    let logs = event.logs.as_ref().ok_or(Ended)?;
                     let passes = |log: &&Log| filter.passes(&log.inner.address, log.topics());
                     logs.iter().filter(passes).collect::<Vec<_>>()
                 }
                 None => continue,
             };
             for log in own {
-                self.send(news(id, log).into(), true, true).await?;
+                self.send(news(id, log).into_bytes(), true, true).await?;
             }
         }
         Ok(())

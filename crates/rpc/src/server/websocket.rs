@@ -2,7 +2,7 @@
 
 use super::session::{Ended, Heard, Wire};
 use futures_util::{SinkExt, StreamExt};
-use hyper::{body::Bytes, upgrade::Upgraded};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -56,7 +56,7 @@ impl Wire for Socket {
         })
     }
 
-    async fn send(&mut self, part: Bytes, is_first: bool, is_last: bool) -> Result<(), Ended> {
+    async fn send(&mut self, part: Vec<u8>, is_first: bool, is_last: bool) -> Result<(), Ended> {
         let code = if is_first { Data::Text } else { Data::Continue };
         let frame = Frame::message(part, OpCode::Data(code), is_last);
         Ok(self.0.send(Message::Frame(frame)).await?)
