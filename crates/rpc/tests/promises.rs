@@ -271,3 +271,47 @@ fn pipelined_requests_are_answered_in_their_order() {
         assert_eq!(answer["id"], number.to_string());
     }
 }
+
+#[test]
+fn a_request_under_another_name_is_refused_however_it_is_named() {
+    let server = Running::new(workload_chain(1), Limits::default());
+    let status = |target: &str, lines: &str| {
+        let mut stream = server.connect();
+        let body = call("eth_chainId", json!([]));
+        let length = body.len();
+        let request =
+            format!("POST {target} HTTP/1.1\r\n{lines}Content-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).unwrap();
+        receive(&mut stream).status
+    };
+    for host in [
+        "localhost",
+        "LOCALHOST:80",
+        "127.0.0.1",
+        "[::1]",
+        "[::1]:8545",
+    ] {
+        assert_eq!(status("/", &format!("Host: {host}\r\n")), 200, "{host}");
+    }
+    for host in [
+        "",
+        "[::1]evil.example",
+        "[::1",
+        "localhost.evil.example",
+        "localhost@evil.example",
+        "0x7f000001",
+    ] {
+        assert_eq!(status("/", &format!("Host: {host}\r\n")), 403, "{host}");
+    }
+    assert_eq!(
+        status("/", "Host: localhost\r\nHost: evil.example\r\n"),
+        403
+    );
+    assert_eq!(status("http://evil.example/", "Host: localhost\r\n"), 403);
+    assert_eq!(status("http://localhost:1/", "Host: localhost\r\n"), 200);
+    let twice = "Host: localhost\r\nOrigin: http://a.example\r\nOrigin: http://b.example\r\n";
+    assert_eq!(status("/", twice), 403);
+    // A WebSocket begins with GET; anything else is a call.
+    let upgrade = "Host: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n";
+    assert_eq!(status("/", upgrade), 200);
+}

@@ -3,8 +3,8 @@
 //! A page of any site can make a browser send requests to the loopback, under a name of the site's own if its name server says so.
 
 use http::{
-    HeaderMap, HeaderValue,
-    header::{HOST, ORIGIN},
+    HeaderMap, HeaderValue, Uri,
+    header::{HOST, HeaderName, ORIGIN},
 };
 use std::net::IpAddr;
 
@@ -22,13 +22,20 @@ pub(super) type Refused = &'static str;
 
 impl Access {
     /// Whether a request may come in. Returns the site to which the answer may be shown, if it comes from one.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refused> {
-        if let Some(host) = headers.get(HOST)
-            && !self.knows(host)
+    pub(super) fn check(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, Refused> {
+        let hosts = headers.get_all(HOST).iter().map(HeaderValue::to_str);
+        let named = uri.authority().map(|named| Ok(named.as_str()));
+        if !hosts
+            .chain(named)
+            .all(|host| host.is_ok_and(|host| self.knows(host)))
         {
             return Err("this is not a name of this server: its operator lists more of them\n");
         }
-        let Some(origin) = headers.get(ORIGIN) else {
+        let Some(origin) = only(headers, ORIGIN)? else {
             return Ok(None);
         };
         let is_let_in =
@@ -39,17 +46,26 @@ impl Access {
         }
     }
 
-    fn knows(&self, host: &HeaderValue) -> bool {
-        let Ok(host) = host.to_str() else {
+    fn knows(&self, host: &str) -> bool {
+        let (name, port) = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').unwrap_or_default(),
+            None => host.split_at(host.find(':').unwrap_or(host.len())),
+        };
+        if !port.is_empty() && !port.starts_with(':') {
             return false;
-        };
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.split(':').next().unwrap_or_default(),
-        };
+        }
         let is_own = |own: &String| own == "*" || own.eq_ignore_ascii_case(name);
         name.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(is_own)
+    }
+}
+
+/// The only header of a name, if it is there. Of several ones nobody knows which counts.
+fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, Refused> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (_, Some(_)) => Err("a header is there more than once\n"),
+        (own, None) => Ok(own),
     }
 }

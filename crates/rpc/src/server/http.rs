@@ -233,13 +233,14 @@ type Reply = Response<BoxBody<Bytes, GivenUp>>;
 /// Whether a request is to become a WebSocket.
 fn is_upgrade(request: &Request<Incoming>) -> bool {
     let upgrade = request.headers().get(UPGRADE);
-    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    request.method() == Method::GET
+        && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 impl Shared {
     async fn respond(self, request: Request<Incoming>) -> Reply {
         let (access, jwt) = &*self.access;
-        let site = match access.check(request.headers()) {
+        let site = match access.check(request.uri(), request.headers()) {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
