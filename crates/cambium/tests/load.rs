@@ -36,8 +36,8 @@ const SLICES: u64 = 24;
 const SLICE: u64 = 5;
 /// Memory that the database of the server may take.
 const DB_MEMORY: &str = "128M";
-/// What answers that clients do not take, and requests that wait, may take together by default.
-const HELD: u64 = 768 << 20;
+/// What requests and answers may hold together by default.
+const HELD: u64 = 512 << 20;
 /// What a server takes besides, and what the allocator keeps.
 const SLACK: u64 = 512 << 20;
 /// A plain request is answered within this time whatever others do. Alone it takes a millisecond.

@@ -2,13 +2,15 @@
 
 use crate::{
     cancel::{Cancel, Leaving},
+    discovery::discoverable,
     engine::Rest,
     error::RpcError,
     events::Events,
     figures::{Figures, ServiceCounts},
+    held::{Held, Room, no_room},
     limits::Kind,
     params::Params,
-    reply::{Out, PIECES_WAITING, Piece, Reply, too_large},
+    reply::{Out, PIECE_BYTES, PIECES_WAITING, Piece, Reply, too_large},
     served::Served,
     table::{Call, Method, Methods},
 };
@@ -38,6 +40,8 @@ const ID_BYTES_MAX: usize = 256;
 const SHORT_ERROR_BYTES: usize = 1024;
 /// A call that takes longer is told to the log.
 const SLOW: Duration = Duration::from_secs(1);
+/// Bytes that the answer to any request may have: it is held from the beginning.
+const ANSWER_BYTES: usize = PIECE_BYTES;
 const NULL: &str = "null";
 
 /// What answers requests: methods of a chain, on a bounded number of threads.
@@ -50,12 +54,15 @@ pub struct Service {
     pub(crate) figures: Arc<Figures>,
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
+    room: Room,
     events: Mutex<Weak<Events>>,
 }
 
 /// An answer on its way.
 pub(crate) struct Answer {
     pub(crate) pieces: mpsc::Receiver<Piece>,
+    /// Kept until the client has the answer.
+    pub(crate) held: Arc<Held>,
     /// Dropped with the answer: then the work ends.
     _leaving: Leaving,
 }
@@ -140,16 +147,18 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Serves methods of a chain.
+    /// Serves methods of a chain, and `rpc.discover`, which lists them.
     pub fn new(served: Arc<Served>, methods: Methods) -> Self {
         let limits = served.limits;
         Self {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
+            // A request that is allowed has room at least while there is no other.
+            room: Room::new(limits.held_bytes.max(limits.body_bytes + 2 * ANSWER_BYTES)),
             events: Mutex::default(),
             served,
             name: "rpc",
-            methods: methods.counted_anew(),
+            methods: discoverable(methods).counted_anew(),
             rest: None,
             figures: Arc::default(),
         }
@@ -171,6 +180,16 @@ impl Service {
     /// What was answered so far.
     pub fn counts(&self) -> ServiceCounts {
         self.figures.counts()
+    }
+
+    /// Bytes that requests and their answers hold now.
+    pub fn held_bytes(&self) -> usize {
+        self.room.held_bytes()
+    }
+
+    /// The share of a request in the room of the server, which grows while the request comes.
+    pub(crate) fn share(&self) -> Arc<Held> {
+        self.room.share()
     }
 
     /// What happens on the chain. It is followed while somebody wants it.
@@ -212,22 +231,25 @@ impl Service {
         out.into_rest()
     }
 
-    /// Begins to answer a request.
-    pub(crate) async fn answer(self: &Arc<Self>, body: Vec<u8>) -> Answer {
+    /// Begins to answer a request. `held` is its share.
+    pub(crate) async fn answer(self: &Arc<Self>, body: Vec<u8>, held: Arc<Held>) -> Answer {
         let cancel = Cancel::after(self.served.limits.time);
         let (to, pieces) = mpsc::channel(PIECES_WAITING);
         let answer = Answer {
             pieces,
+            held: Arc::clone(&held),
             _leaving: cancel.leaving(),
         };
+        if !held.grow_to(body.len() + ANSWER_BYTES) {
+            let _ = to.send(refusal(&no_room())).await;
+            return answer;
+        }
         let request = (body.len() <= SHORT_BYTES).then(|| self.take_apart(&body));
         let kind = request.as_ref().map_or(Kind::Scan, Request::kind);
         let permits = match self.turn(kind).await {
             Ok(permits) => permits,
             Err(error) => {
-                let mut out = Out::kept(u64::MAX);
-                let _ = write_error(&mut out, NULL, &error);
-                let _ = to.send(Piece::Last(out.into_rest())).await;
+                let _ = to.send(refusal(&error)).await;
                 return answer;
             }
         };
@@ -242,6 +264,7 @@ impl Service {
                 _ if is_wanted => Out::streaming(to.clone(), limits.answer_bytes),
                 _ => Out::unwanted(limits.answer_bytes),
             };
+            out = out.holding(held, body.len());
             service.figures.request_bytes.add(body.len() as u64);
             let ran = service.run(&body, request, &cancel, &mut out);
             service.figures.answer_bytes.add(out.len());
@@ -416,7 +439,7 @@ impl Service {
                 let result = reply.end(result);
                 let taken = began.elapsed();
                 method.figures.add(result.is_ok(), taken);
-                tell_slow(&method.name, taken, out.len() - start);
+                tell_slow(&method.signature.name, taken, out.len() - start);
                 result
             }
         };
@@ -444,10 +467,11 @@ impl Service {
         cancel: &Cancel,
         reply: &mut Reply<'_>,
     ) -> Result<(), RpcError> {
-        let _span = tracing::debug_span!("call", method = &*method.name).entered();
+        let _span = tracing::debug_span!("call", method = &*method.signature.name).entered();
         cancel.check()?;
         let raw = params.map(serde_json::from_str::<&RawValue>).transpose();
         let params = Params::parse(raw.map_err(|error| parse_error(&error))?)?;
+        let params = params.of(&method.signature);
         let node = self.served.node();
         let call = Call {
             node: &node,
@@ -461,9 +485,8 @@ impl Service {
 impl MetricsHost for Service {
     fn report(&self, metrics: &mut dyn LabelledMetrics) {
         let own = ("service", self.name);
-        let mut methods: Vec<_> = self.methods.all().collect();
-        methods.sort_unstable_by_key(|(name, _)| *name);
-        for (name, method) in methods {
+        for method in self.methods.sorted() {
+            let name = &method.signature.name;
             method.figures.report(own, name, metrics);
         }
         if let Some(rest) = &self.rest {
@@ -536,6 +559,11 @@ fn write_error(out: &mut Out, id: &str, error: &RpcError) -> Result<(), GivenUp>
         out.write_all(b"}")
     });
     written.map_err(|_| GivenUp)
+}
+
+/// The answer to a request that is refused as a whole.
+fn refusal(error: &RpcError) -> Piece {
+    Piece::Last(error_text(NULL, error).into_bytes())
 }
 
 /// The answer that is an error.

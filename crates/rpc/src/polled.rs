@@ -25,15 +25,20 @@ const FORGOTTEN: Duration = Duration::from_secs(300);
 pub(crate) enum Asks {
     Blocks,
     Logs(Box<(FilterObject, LogFilter)>),
-    /// Pending transactions, of which there are none.
-    Nothing,
+    /// Pending transactions.
+    Pending {
+        /// Whether with all their fields.
+        whole: bool,
+        /// How many the client was told of, or was there before.
+        told: Mutex<u64>,
+    },
 }
 
 impl Asks {
     fn alternatives(&self) -> usize {
         match self {
             Self::Logs(asks) => alternatives(&asks.1),
-            Self::Blocks | Self::Nothing => 0,
+            Self::Blocks | Self::Pending { .. } => 0,
         }
     }
 }
@@ -52,7 +57,8 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// Adds a filter, if all have at most 256 times the alternatives that one address or topic may have. Its name can't be guessed, since whoever knows it may use it.
+    /// Adds a filter, if all have at most 256 times the alternatives that one address or topic may have. Its name can't be guessed, since
+    /// whoever knows it may use it.
     pub(crate) fn add(
         &self,
         asks: Asks,

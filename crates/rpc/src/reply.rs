@@ -1,9 +1,13 @@
 //! Answers, written while they are made.
 
-use crate::error::RpcError;
+use crate::{
+    error::RpcError,
+    held::{Held, no_room},
+};
 use serde::Serialize;
 use std::{
     io::{self, Write},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{runtime::Handle, sync::mpsc, time::timeout};
@@ -39,6 +43,8 @@ pub(crate) struct Out {
     to: To,
     sent: u64,
     bytes_max: u64,
+    /// What the request and its answer hold, and how much of it is the request's. `None` if nobody counts it.
+    held: Option<(Arc<Held>, usize)>,
 }
 
 impl Out {
@@ -59,6 +65,7 @@ impl Out {
             to: To::Nobody,
             sent: 0,
             bytes_max,
+            held: None,
         }
     }
 
@@ -69,7 +76,37 @@ impl Out {
             to: To::Kept,
             sent: 0,
             bytes_max,
+            held: None,
         }
+    }
+
+    /// Counts the answer as held by its request, which has `request_bytes`.
+    pub(crate) fn holding(self, held: Arc<Held>, request_bytes: usize) -> Self {
+        Self {
+            held: Some((held, request_bytes)),
+            ..self
+        }
+    }
+
+    /// Holds this many bytes of the answer. False if there is no room for them.
+    fn hold(&self, bytes: usize) -> bool {
+        let held = self.held.as_ref();
+        held.is_none_or(|(held, request)| held.grow_to(request + bytes))
+    }
+
+    /// Makes room in the buffer. Fails if the server has none.
+    fn reserve(&mut self, more: usize) -> io::Result<()> {
+        let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
+        if len + more <= capacity.max(PIECE_BYTES) {
+            return Ok(());
+        }
+        let wanted = (len + more).max(capacity + capacity / 2);
+        // Errors, and what is between answers, are short: they are written in any case.
+        if !self.hold(wanted) && self.bytes_max != u64::MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.buffer.reserve_exact(wanted - len);
+        Ok(())
     }
 
     /// Bytes so far.
@@ -85,6 +122,7 @@ impl Out {
     /// Whether so many bytes more are allowed.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.len().saturating_add(bytes as u64) <= self.bytes_max
+            && self.hold(self.buffer.len().saturating_add(bytes))
     }
 
     /// Takes back what was written since it had this length, of which nothing has gone.
@@ -102,6 +140,11 @@ impl Out {
 
     /// Sends the buffer as a piece.
     fn send(&mut self) -> io::Result<()> {
+        // This piece, and as many as may wait before it.
+        let pieces = (1 + PIECES_WAITING) * PIECE_BYTES;
+        if self.sent == 0 && matches!(self.to, To::Client(_)) && !self.hold(pieces) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let piece = std::mem::take(&mut self.buffer);
         self.sent += piece.len() as u64;
         let To::Client(to) = &self.to else {
@@ -128,6 +171,7 @@ impl Write for Out {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         if matches!(self.to, To::Kept) {
+            self.reserve(bytes.len())?;
             self.buffer.extend_from_slice(bytes);
             return Ok(bytes.len());
         }
@@ -224,6 +268,7 @@ pub(crate) fn too_large() -> RpcError {
 fn write_error(kind: io::ErrorKind) -> RpcError {
     match kind {
         io::ErrorKind::FileTooLarge => too_large(),
+        io::ErrorKind::OutOfMemory => no_room(),
         _ => RpcError::new(RpcError::TIMEOUT, "the client has left"),
     }
 }

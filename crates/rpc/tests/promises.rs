@@ -65,6 +65,19 @@ fn a_slow_call_keeps_nothing_else_of_its_socket_waiting() {
 }
 
 #[test]
+fn a_batch_over_a_web_socket_may_be_as_long_as_over_http() {
+    let server = Running::new(workload_chain(1), Limits::default());
+    let batch = vec![call("my_list", json!([1000])); 8].join(",");
+    let mut socket = server.socket();
+    say(&mut socket, &format!("[{batch}]"));
+    let answer = hear(&mut socket);
+    assert_eq!(answer.as_array().unwrap().len(), 8);
+    assert!(answer.to_string().len() > 8_000_000);
+    say(&mut socket, &call("eth_chainId", json!([])));
+    assert!(hear(&mut socket).get("result").is_some());
+}
+
+#[test]
 fn an_array_of_the_parts_of_a_call_is_no_call() {
     let service = service_of(workload_chain(1), Limits::default());
     let answer = ask(&service, r#"[["2.0",1,"eth_chainId",[]]]"#);

@@ -5,9 +5,11 @@ use super::{
     websocket::Socket,
 };
 use crate::{
-    dispatch::{Answer, Service},
+    dispatch::{Answer, Service, error_text},
     engine::is_rest,
     figures::Alive,
+    held::{Held, no_room},
+    limits::Limits,
     reply::Piece,
 };
 use cambium_metrics::MetricsHost;
@@ -19,7 +21,7 @@ use http::{
         SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
     },
 };
-use http_body_util::{BodyExt, Full, Limited, combinators::BoxBody};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     body::{Body, Bytes, Frame, Incoming, SizeHint},
     server::conn::http1,
@@ -345,21 +347,18 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
         return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
     }
     let limits = &service.served.limits;
-    let body = Limited::new(request.into_body(), limits.body_bytes).collect();
-    let body = match timeout(limits.idle_time, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => {
-            return match error.is::<http_body_util::LengthLimitError>() {
-                true => plain(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    &format!("a request has at most {} bytes\n", limits.body_bytes),
-                ),
-                false => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
-            };
-        }
+    let held = service.share();
+    let body = match timeout(
+        limits.idle_time,
+        received(request.into_body(), limits, &held),
+    )
+    .await
+    {
+        Ok(Ok(body)) => body,
+        Ok(Err(broken)) => return broken.reply(limits),
         Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
     };
-    let mut answer = service.answer(body.into()).await;
+    let mut answer = service.answer(body, held).await;
     let body = match answer.pieces.recv().await {
         None => {
             return plain(
@@ -367,17 +366,87 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
                 "the answer was given up\n",
             );
         }
-        Some(Piece::Last(all)) => whole(all),
+        Some(Piece::Last(all)) => whole(held_until_sent(all, &answer)),
         Some(Piece::More(first)) => Pieces {
             first: Some(first),
             rest: Some(answer),
         }
         .boxed(),
     };
+    json(body)
+}
+
+fn json(body: BoxBody<Bytes, GivenUp>) -> Reply {
     let mut reply = Response::new(body);
     let json = HeaderValue::from_static(JSON);
     reply.headers_mut().insert(CONTENT_TYPE, json);
     reply
+}
+
+/// Why a request did not come as a whole.
+enum Broken {
+    TooLarge,
+    NoRoom,
+    BrokeOff,
+}
+
+impl Broken {
+    fn reply(&self, limits: &Limits) -> Reply {
+        match self {
+            Self::TooLarge => plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                &format!("a request has at most {} bytes\n", limits.body_bytes),
+            ),
+            Self::NoRoom => json(whole(error_text("null", &no_room()))),
+            Self::BrokeOff => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
+        }
+    }
+}
+
+/// The bytes of a request, which it holds from when they come.
+async fn received(mut body: Incoming, limits: &Limits, held: &Held) -> Result<Vec<u8>, Broken> {
+    let mut all = Vec::new();
+    // Room is made for what has come, not for what is announced.
+    let announced = body.size_hint().exact();
+    let announced = announced.map_or(limits.body_bytes, |bytes| bytes as usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Broken::BrokeOff)?;
+        let Ok(more) = frame.into_data() else {
+            continue;
+        };
+        let wanted = all.len() + more.len();
+        if wanted > limits.body_bytes {
+            return Err(Broken::TooLarge);
+        }
+        if wanted > all.capacity() {
+            let wanted = wanted.max((2 * all.capacity()).min(announced));
+            if !held.grow_to(wanted) {
+                return Err(Broken::NoRoom);
+            }
+            all.reserve_exact(wanted - all.len());
+        }
+        all.extend_from_slice(&more);
+    }
+    Ok(all)
+}
+
+/// Bytes that count as held until the connection has sent them.
+struct HeldBytes {
+    bytes: Vec<u8>,
+    _held: Arc<Held>,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn held_until_sent(bytes: Vec<u8>, answer: &Answer) -> Bytes {
+    Bytes::from_owner(HeldBytes {
+        bytes,
+        _held: Arc::clone(&answer.held),
+    })
 }
 
 fn is_json(request: &Request<Incoming>) -> bool {
@@ -423,22 +492,26 @@ impl Body for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
-        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
-        if let Some(first) = self.first.take() {
-            return frame(first);
-        }
-        let Some(answer) = &mut self.rest else {
+        let frame = |bytes, answer: &Answer| {
+            Poll::Ready(Some(Ok(Frame::data(held_until_sent(bytes, answer)))))
+        };
+        let Self { first, rest } = &mut *self;
+        let Some(answer) = rest else {
             return Poll::Ready(None);
         };
+        if let Some(first) = first.take() {
+            return frame(first, answer);
+        }
         match answer.pieces.poll_recv(context) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Piece::More(bytes))) => frame(bytes),
+            Poll::Ready(Some(Piece::More(bytes))) => frame(bytes, answer),
             Poll::Ready(Some(Piece::Last(bytes))) => {
-                self.rest = None;
-                frame(bytes)
+                let last = frame(bytes, answer);
+                *rest = None;
+                last
             }
             Poll::Ready(None) => {
-                self.rest = None;
+                *rest = None;
                 Poll::Ready(Some(Err(GivenUp)))
             }
         }

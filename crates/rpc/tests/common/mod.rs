@@ -1,6 +1,7 @@
 //! Chains that are served.
 
 pub mod consensus;
+pub mod serving;
 pub mod signing;
 
 use cambium_chain::ChainSealer;
