@@ -104,10 +104,6 @@ impl Running {
         }
     }
 
-    pub(crate) fn counts(&self) -> cambium_rpc::ServiceCounts {
-        self.service.counts()
-    }
-
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream
