@@ -46,6 +46,8 @@ mod witness_json;
 mod stateless;
 mod genesis;
 mod engine_ssz;
+mod rpc;
+mod jwt;
 mod seeds;
 
 pub use access_list::access_list;
@@ -58,11 +60,13 @@ pub use entry_proof::entry_proof;
 pub use files::{block_file, era1};
 pub use genesis::genesis;
 pub use index::index;
+pub use jwt::jwt;
 pub use layered_proof::layered_proof;
 pub use log::log;
 pub use page::page;
 pub use preimages::preimages;
 pub use proof::proof;
+pub use rpc::{rpc, rpc_traces};
 pub use seeds::seeds;
 pub use stateless::stateless;
 pub use trie_part::trie_part;
@@ -115,6 +119,11 @@ pub const TARGETS: &[Target] = &[
     Target::new("witness_json", witness_json, 256 * KIB, 512),
     // An offset of 4 bytes becomes the place of an item, and then the item.
     Target::new("engine_ssz", engine_ssz, 256 * KIB, 512),
+    // A call has the memory that its gas pays for, and a batch repeats it.
+    Target::new("rpc", rpc, 64 * MIB, 4 * KIB),
+    // A trace has 256 MiB for its steps, and as much again as it is written.
+    Target::new("rpc_traces", rpc_traces, 768 * MIB, 4 * KIB),
+    Target::new("jwt", jwt, 64 * KIB, 64),
 ];
 
 impl Target {

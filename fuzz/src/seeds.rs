@@ -51,6 +51,9 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "genesis" => genesis_files(),
         "witness_json" => witness_texts(),
         "engine_ssz" => requests(),
+        "rpc" => calls(),
+        "rpc_traces" => traces(),
+        "jwt" => tokens(),
         _ => Vec::new(),
     };
     let named = seeds.into_iter();
@@ -820,5 +823,166 @@ fn witness_texts() -> Seeds {
         ("reth", seed(1, &format!("{{{lists},\"other\":[{{}}]}}"))),
         ("geth", seed(1, &geth)),
         ("null", seed(1, r#"{"witness":null,"state":null}"#)),
+    ]
+}
+
+/// Requests as they are, and calls of parts.
+fn calls() -> Seeds {
+    let request = |text: &str| [&[0], text.as_bytes()].concat();
+    let batch = |calls: &[(&str, &str)]| {
+        let calls: Vec<_> = calls
+            .iter()
+            .enumerate()
+            .map(|(id, (method, params))| {
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+            })
+            .collect();
+        request(&format!("[{}]", calls.join(",")))
+    };
+    let parts = |method: u8, parts: &[u8]| {
+        let mut out = Output::default();
+        out.u8(1).u8(method);
+        for part in parts {
+            out.u8(0).u8(*part);
+        }
+        out.0
+    };
+    let account = "0x70ce000000000000000000000000000000000000";
+    let state = format!(r#"["{account}","0x1"]"#);
+    let slot = format!(r#"["{account}","0x2","latest"]"#);
+    let proof = format!(r#"["{account}",["0x2"],{{"blockNumber":"0x1"}}]"#);
+    let values = format!(r#"[{{"{account}":["0x2"]}},"safe"]"#);
+    let call = format!(r#"{{"to":"{account}","data":"0x18160ddd"}}"#);
+    let with_changes = format!(
+        r#"[{call},"latest",{{"{account}":{{"balance":"0x1","nonce":"0x1","code":"0x5f5ff3","stateDiff":{{}}}}}},{{"time":"0x7fffffff","gasLimit":"0xffff"}}]"#
+    );
+    let simulated = format!(
+        r#"[{{"blockStateCalls":[{{"blockOverrides":{{"number":"0x9"}},"stateOverrides":{{}},"calls":[{call}]}},{{"calls":[]}}],"validation":false,"traceTransfers":true,"returnFullTransactions":true}},"latest"]"#
+    );
+    let only = format!("[{call}]");
+    let logs = format!(
+        r#"[{{"fromBlock":"0x0","toBlock":"latest","address":["{account}"],"topics":[null,[null]]}}]"#
+    );
+    vec![
+        (
+            "one",
+            request(r#"{"jsonrpc":"2.0","id":"a","method":"eth_chainId"}"#),
+        ),
+        (
+            "silent",
+            request(r#"[{"jsonrpc":"2.0","method":"eth_chainId"},7,[],{}]"#),
+        ),
+        (
+            "state",
+            batch(&[
+                ("eth_getBalance", &state),
+                ("eth_getCode", &state),
+                ("eth_getStorageAt", &slot),
+                ("eth_getProof", &proof),
+                ("eth_getStorageValues", &values),
+                ("eth_getAccount", &state),
+            ]),
+        ),
+        (
+            "blocks",
+            batch(&[
+                ("eth_getBlockByNumber", r#"["0x1",true]"#),
+                ("eth_getBlockReceipts", r#"["earliest"]"#),
+                ("debug_getRawBlock", r#"["finalized"]"#),
+                ("eth_getUncleByBlockNumberAndIndex", r#"["0x1","0x0"]"#),
+                ("debug_executionWitness", r#"["0x1"]"#),
+            ]),
+        ),
+        (
+            "calls",
+            batch(&[
+                ("eth_call", &with_changes),
+                ("eth_estimateGas", &only),
+                ("eth_createAccessList", &only),
+                ("eth_simulateV1", &simulated),
+            ]),
+        ),
+        (
+            "logs",
+            batch(&[
+                ("eth_getLogs", &logs),
+                ("eth_newFilter", &logs),
+                ("eth_getFilterChanges", r#"["0x1"]"#),
+                ("eth_newBlockFilter", "[]"),
+            ]),
+        ),
+        (
+            "fees",
+            batch(&[
+                ("eth_feeHistory", r#"["0x2","latest",[0,50.5,100]]"#),
+                ("eth_gasPrice", "[]"),
+                ("eth_config", "[]"),
+                ("txpool_content", "[]"),
+            ]),
+        ),
+        ("parts", parts(0, &[])),
+        ("parts_of_state", parts(20, &[0, 4])),
+        ("parts_of_call", parts(3, &[12, 5, 14, 15])),
+        ("transaction", parts(67, &[10])),
+    ]
+}
+
+fn traces() -> Seeds {
+    let call = |method: &str, params: &str| {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        [&[0], text.as_bytes()].concat()
+    };
+    let traced = |options: &str| {
+        let code = "0x60015f5560ff5ff35b5f56";
+        let params = format!(r#"[{{"data":"{code}"}},"latest",{options}]"#);
+        call("debug_traceCall", &params)
+    };
+    vec![
+        (
+            "steps",
+            traced(r#"{"enableMemory":true,"enableReturnData":true}"#),
+        ),
+        (
+            "calls",
+            traced(r#"{"tracer":"callTracer","tracerConfig":{"withLog":true}}"#),
+        ),
+        (
+            "states",
+            traced(r#"{"tracer":"prestateTracer","tracerConfig":{"diffMode":true}}"#),
+        ),
+        ("four_bytes", traced(r#"{"tracer":"4byteTracer"}"#)),
+        ("flat", traced(r#"{"tracer":"flatCallTracer"}"#)),
+        ("mempool", traced(r#"{"tracer":"erc7562Tracer"}"#)),
+        (
+            "several",
+            traced(
+                r#"{"tracer":"muxTracer","tracerConfig":{"callTracer":{},"prestateTracer":null}}"#,
+            ),
+        ),
+        ("script", traced(r#"{"tracer":"{step:function(){}}"}"#)),
+        ("block", call("debug_traceBlockByNumber", r#"["0x1",{}]"#)),
+        ("transaction", [1, 0, 0, 8].to_vec()),
+        ("encoded", [1, 1, 0, 11].to_vec()),
+    ]
+}
+
+fn tokens() -> Seeds {
+    let seed = |header: &str, claims: &str| {
+        let mut out = Output::default();
+        out.u8(0).piece(header.as_bytes()).bytes(claims.as_bytes());
+        out.0
+    };
+    vec![
+        (
+            "good",
+            seed(r#"{"alg":"HS256","typ":"JWT"}"#, r#"{"iat":1000}"#),
+        ),
+        ("old", seed(r#"{"alg":"HS256"}"#, r#"{"iat":939,"exp":7}"#)),
+        ("other", seed(r#"{"alg":"none"}"#, r#"{"iat":1000}"#)),
+        ("arrays", seed(r#"["HS256"]"#, "[1000]")),
+        (
+            "text",
+            [&[1], &b"eyJhbGciOiJIUzI1NiJ9.eyJpYXQiOjEwMDB9.AAAA"[..]].concat(),
+        ),
     ]
 }

@@ -25,5 +25,6 @@ mod readers;
 mod regions;
 mod repairs;
 mod serve;
+mod clients;
 mod setup;
 mod usage;

@@ -1,110 +1,14 @@
 //! `cambium serve`: the chain over JSON-RPC, beside the process that imports it.
 
-use crate::support::{Fixture, program};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::support::{
+    Fixture,
+    served::{Served, post},
+};
 use serde_json::{Value, json};
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::Path,
-    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
-
-/// A server in a process of its own.
-struct Served {
-    child: Child,
-    address: String,
-    /// Of the Engine API.
-    engine: Option<String>,
-}
-
-impl Served {
-    fn start(db: &Path, more: &[&str]) -> Self {
-        let mut child = program()
-            .args(["serve", "--json", "--http", "0", "--datadir"])
-            .arg(db)
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
-        let (mut line, mut engine) = (String::new(), None);
-        let address = |line: &str| {
-            let address = line.split("http://").nth(1).unwrap();
-            address.split(' ').next().unwrap().to_owned()
-        };
-        while !line.contains("serve block") {
-            line.clear();
-            assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
-            if line.contains("Engine API") {
-                engine = Some(address(&line));
-            }
-        }
-        let address = address(&line);
-        // The rest of what it tells is read, so that it never waits.
-        thread::spawn(move || {
-            let mut rest = String::new();
-            let _ = told.read_to_string(&mut rest);
-        });
-        Self {
-            child,
-            address,
-            engine,
-        }
-    }
-
-    fn call(&self, method: &str, params: Value) -> Value {
-        let answer = post(&self.address, "", method, params);
-        let body = answer.split("\r\n\r\n").nth(1).unwrap();
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error} in {answer}"))
-    }
-
-    fn result(&self, method: &str, params: Value) -> Value {
-        let answer = self.call(method, params);
-        answer
-            .get("result")
-            .unwrap_or_else(|| panic!("{answer}"))
-            .clone()
-    }
-
-    /// Ends it as a user does. Returns what it reports.
-    fn stop(mut self) -> Value {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        let mut report = String::new();
-        let out = self.child.stdout.as_mut().unwrap();
-        out.read_to_string(&mut report).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{report}");
-        serde_json::from_str(&report).unwrap()
-    }
-}
-
-/// Sends a call with further lines of a header. Returns the whole answer.
-fn post(address: &str, header: &str, method: &str, params: Value) -> String {
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let body = body.to_string();
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(
-        stream,
-        "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n{header}\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn a_chain_is_served_beside_its_import() {

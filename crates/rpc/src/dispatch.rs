@@ -80,6 +80,25 @@ pub(crate) struct RawCall<'a> {
     pub(crate) params: Option<&'a RawValue>,
 }
 
+impl<'a> RawCall<'a> {
+    /// The call that a text is; `None` if it is none. An array with the same values is none.
+    pub(crate) fn of(text: &'a str) -> Option<Self> {
+        let is_object = text.trim_ascii_start().starts_with('{');
+        is_object.then(|| serde_json::from_str(text).ok()).flatten()
+    }
+
+    /// Whether its identifier may be repeated in an answer, if it has one.
+    pub(crate) fn has_good_id(&self) -> bool {
+        self.id
+            .map(RawValue::get)
+            .is_none_or(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[', 't', 'f']))
+    }
+
+    pub(crate) fn is_of_version_2(&self) -> bool {
+        self.jsonrpc.as_deref() == Some("2.0")
+    }
+}
+
 /// An identifier that is there, null included.
 fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(from).map(Some)
@@ -113,6 +132,11 @@ impl Request {
             Self::Batch(all) => all.iter().map(kind).max().unwrap_or(Kind::Quick),
             Self::Bad(_) => Kind::Quick,
         }
+    }
+
+    /// Whether it is answered, rather than one call without an identifier.
+    fn is_answered(&self) -> bool {
+        !matches!(self, Self::One(Found { id: None, .. }))
     }
 }
 
@@ -234,15 +258,18 @@ impl Service {
             let _permits = permits;
             let request = request.unwrap_or_else(|| service.take_apart(&body));
             let limits = &service.served.limits;
+            let is_wanted = request.is_answered();
             let mut out = match request {
                 Request::Batch(_) => Out::kept(limits.batch_bytes),
-                _ => Out::streaming(to.clone(), limits.answer_bytes),
+                _ if is_wanted => Out::streaming(to.clone(), limits.answer_bytes),
+                _ => Out::unwanted(limits.answer_bytes),
             };
             out = out.holding(held, body.len());
             service.figures.request_bytes.add(body.len() as u64);
             let ran = service.run(&body, request, &cancel, &mut out);
             service.figures.answer_bytes.add(out.len());
             let sent = match ran {
+                _ if !is_wanted => to.blocking_send(Piece::Last(Vec::new())).is_ok(),
                 Ok(()) => to.blocking_send(Piece::Last(out.into_rest())).is_ok(),
                 Err(GivenUp) => false,
             };
@@ -311,24 +338,21 @@ impl Service {
             let start = part.as_ptr().addr() - body.as_ptr().addr();
             start..start + part.len()
         };
-        let Ok(call) = serde_json::from_str::<RawCall<'_>>(raw.get()) else {
+        let Some(call) = RawCall::of(raw.get()) else {
             return bad(0..0, "invalid request");
         };
-        let id = match call.id.map(RawValue::get) {
-            None => None,
-            Some(id) if id.len() > ID_BYTES_MAX || id.starts_with(['{', '[', 't', 'f']) => {
-                return bad(0..0, "invalid request: the id is a string or a number");
-            }
-            Some(id) => Some(place(id)),
-        };
+        if !call.has_good_id() {
+            return bad(0..0, "invalid request: the id is a string or a number");
+        }
+        let id = call.id.map(|id| place(id.get()));
         let given = id.clone().unwrap_or(0..0);
-        let Some(name) = call.method else {
+        let Some(name) = &call.method else {
             return bad(given, "invalid request: there is no method");
         };
-        if call.jsonrpc.as_deref() != Some("2.0") {
+        if !call.is_of_version_2() {
             return bad(given, "invalid request: jsonrpc is not \"2.0\"");
         }
-        let Some(method) = self.methods.get(&name) else {
+        let Some(method) = self.methods.get(name) else {
             let name: String = name.chars().take(80).collect();
             let what = format!("the method {name} does not exist/is not available");
             return Found {

@@ -9,7 +9,7 @@ use cambium_state::{ChainEvent, Subscription};
 use serde_json::value::RawValue;
 use std::{
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -29,8 +29,27 @@ pub(crate) struct BlockEvent {
     pub(crate) is_gap: bool,
     /// The header, as clients get it; `None` if the block left.
     pub(crate) header: Option<Box<RawValue>>,
-    /// All logs of the block, if anyone had asked for logs; `None` if they can't be had.
-    pub(crate) logs: Option<Vec<Log>>,
+    id: BlockId,
+    /// All logs of the block; `None` if they can't be had. They are read at once only if somebody has asked for logs before.
+    logs: OnceLock<Option<Vec<Log>>>,
+}
+
+impl BlockEvent {
+    /// The logs of the block, if they are read already.
+    pub(crate) fn known_logs(&self) -> Option<&Option<Vec<Log>>> {
+        self.logs.get()
+    }
+
+    /// Reads the logs of the block, which may take a while.
+    pub(crate) fn read_logs(&self, served: &Served) {
+        self.logs.get_or_init(|| {
+            let node = served.node_with(self.id);
+            let mut logs = logs::of_block(&node, self.id.hash, &LogFilter::default()).ok()?;
+            let has_left = self.header.is_none();
+            logs.iter_mut().for_each(|log| log.removed = has_left);
+            Some(logs)
+        });
+    }
 }
 
 /// Subscriptions to the chain.
@@ -109,19 +128,15 @@ impl Events {
                 Some(serde_json::value::to_raw_value(&header).ok()?)
             }
         };
-        let logs = match self.of_logs.load(Ordering::Relaxed) {
-            0 => Some(Vec::new()),
-            _ => logs::of_block(&node, id.hash, &LogFilter::default()).ok(),
-        };
-        let marked = |mut logs: Vec<Log>| {
-            logs.iter_mut().for_each(|log| log.removed = has_left);
-            logs
-        };
-        Some(BlockEvent {
-            is_gap: false,
+        let event = BlockEvent {
             header,
-            logs: logs.map(marked),
-        })
+            id,
+            ..BlockEvent::default()
+        };
+        if self.of_logs.load(Ordering::Relaxed) > 0 {
+            event.read_logs(served);
+        }
+        Some(event)
     }
 }
 

@@ -86,6 +86,11 @@ impl FilterObject {
     }
 }
 
+/// Addresses and topics of a filter.
+pub(crate) fn alternatives(filter: &LogFilter) -> usize {
+    filter.addresses.len() + filter.topics.iter().map(Vec::len).sum::<usize>()
+}
+
 fn too_many(what: &str, length: usize, most: usize) -> RpcError {
     RpcError::params(format!("too many {what}: {length}, {most} at most"))
 }

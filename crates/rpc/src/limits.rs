@@ -63,7 +63,8 @@ pub struct Limits {
     pub logs: usize,
     /// Most blocks that logs are looked for in.
     pub log_blocks: u64,
-    /// Most addresses, and most alternatives of a topic.
+    /// Most addresses, and most alternatives of a topic. The subscriptions of a connection have 16 times as many, and all polled
+    /// filters 256 times.
     pub alternatives: usize,
     /// Most blocks that are simulated.
     pub simulated_blocks: u64,

@@ -1,6 +1,9 @@
 //! Filters that clients ask now and then, and how far each has been told.
 
-use crate::{error::RpcError, filter::FilterObject};
+use crate::{
+    error::RpcError,
+    filter::{FilterObject, alternatives},
+};
 use cambium_index::LogFilter;
 use cambium_state::Subscription;
 use parking_lot::Mutex;
@@ -13,6 +16,8 @@ use std::{
 
 /// Most filters.
 const FILTERS: usize = 1024;
+/// Most alternatives of all filters, as a multiple of those of one address or topic.
+const ALTERNATIVES: usize = 256;
 /// Time after which a filter that nobody asks is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
@@ -29,6 +34,15 @@ pub(crate) enum Asks {
     },
 }
 
+impl Asks {
+    fn alternatives(&self) -> usize {
+        match self {
+            Self::Logs(asks) => alternatives(&asks.1),
+            Self::Blocks | Self::Pending { .. } => 0,
+        }
+    }
+}
+
 /// A filter.
 pub(crate) struct Filter {
     pub(crate) asks: Asks,
@@ -43,14 +57,27 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// Adds a filter. Its name can't be guessed, since whoever knows it may use it.
-    pub(crate) fn add(&self, asks: Asks, since: Subscription) -> Result<u64, RpcError> {
+    /// Adds a filter, if all have at most 256 times the alternatives that one address or topic may have. Its name can't be guessed, since
+    /// whoever knows it may use it.
+    pub(crate) fn add(
+        &self,
+        asks: Asks,
+        since: Subscription,
+        alternatives: usize,
+    ) -> Result<u64, RpcError> {
         let mut all = self.all.lock();
         all.retain(|_, filter| filter.used.lock().elapsed() < FORGOTTEN);
         if all.len() >= FILTERS {
             return Err(RpcError::new(
                 RpcError::LIMIT,
                 format!("there are {FILTERS} filters: subscribe over a WebSocket instead"),
+            ));
+        }
+        let others: usize = all.values().map(|filter| filter.asks.alternatives()).sum();
+        if others + asks.alternatives() > ALTERNATIVES * alternatives {
+            return Err(RpcError::new(
+                RpcError::LIMIT,
+                "the filters have too many addresses and topics together: subscribe over a WebSocket instead",
             ));
         }
         let id = RandomState::new().hash_one(all.len());

@@ -28,11 +28,19 @@ pub(crate) enum Piece {
     Last(Vec<u8>),
 }
 
+/// Who receives the pieces of an answer.
+enum To {
+    /// Nobody until the answer is whole.
+    Kept,
+    /// Nobody at all: the call was sent without an identifier.
+    Nobody,
+    Client(mpsc::Sender<Piece>),
+}
+
 /// Where an answer goes: a buffer, which is sent piece by piece once it is long.
 pub(crate) struct Out {
     buffer: Vec<u8>,
-    /// `None` for answers that are sent when they are whole.
-    to: Option<mpsc::Sender<Piece>>,
+    to: To,
     sent: u64,
     bytes_max: u64,
     /// What the request and its answer hold, and how much of it is the request's. `None` if nobody counts it.
@@ -44,7 +52,17 @@ impl Out {
     pub(crate) const fn streaming(to: mpsc::Sender<Piece>, bytes_max: u64) -> Self {
         Self {
             buffer: Vec::new(),
-            to: Some(to),
+            to: To::Client(to),
+            sent: 0,
+            bytes_max,
+        }
+    }
+
+    /// An answer that nobody waits for.
+    pub(crate) const fn unwanted(bytes_max: u64) -> Self {
+        Self {
+            buffer: Vec::new(),
+            to: To::Nobody,
             sent: 0,
             bytes_max,
             held: None,
@@ -55,7 +73,7 @@ impl Out {
     pub(crate) const fn kept(bytes_max: u64) -> Self {
         Self {
             buffer: Vec::new(),
-            to: None,
+            to: To::Kept,
             sent: 0,
             bytes_max,
             held: None,
@@ -120,6 +138,27 @@ impl Out {
         written
     }
 
+    /// Sends the buffer as a piece.
+    fn send(&mut self) -> io::Result<()> {
+        // This piece, and as many as may wait before it.
+        let pieces = (1 + PIECES_WAITING) * PIECE_BYTES;
+        if self.sent == 0 && matches!(self.to, To::Client(_)) && !self.hold(pieces) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let piece = std::mem::take(&mut self.buffer);
+        self.sent += piece.len() as u64;
+        let To::Client(to) = &self.to else {
+            return Ok(());
+        };
+        // A client that is slower than that does without: the thread is wanted by others.
+        let sent = timeout(PATIENCE, to.send(Piece::More(piece)));
+        match Handle::current().block_on(sent) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
     /// The bytes that have not gone.
     pub(crate) fn into_rest(self) -> Vec<u8> {
         self.buffer
@@ -131,27 +170,18 @@ impl Write for Out {
         if self.len() + bytes.len() as u64 > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.reserve(bytes.len())?;
-        self.buffer.extend_from_slice(bytes);
-        if let Some(to) = &self.to
-            && self.buffer.len() >= PIECE_BYTES
-        {
-            // This piece, and as many as may wait before it.
-            let pieces = self.buffer.len() + PIECES_WAITING * PIECE_BYTES;
-            if self.sent == 0 && !self.hold(pieces) {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            let piece = std::mem::take(&mut self.buffer);
-            self.sent += piece.len() as u64;
-            // A client that is slower than that does without: the thread is wanted by others.
-            let sent = timeout(PATIENCE, to.send(Piece::More(piece)));
-            match Handle::current().block_on(sent) {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
-                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-            }
+        if matches!(self.to, To::Kept) {
+            self.reserve(bytes.len())?;
+            self.buffer.extend_from_slice(bytes);
+            return Ok(bytes.len());
         }
-        Ok(bytes.len())
+        // A long value is taken apart too: what waits for a client is counted in pieces.
+        let taken = bytes.len().min(PIECE_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == PIECE_BYTES {
+            self.send()?;
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -219,7 +249,11 @@ impl<'o> Reply<'o> {
             (result, _) => result,
         };
         match result {
-            Ok(()) => self.json("}"),
+            // A filter has moved on with what is written so far, which is why the last byte does not fail.
+            Ok(()) => {
+                let written = self.out.exempt(|out| out.write_all(b"}"));
+                written.map_err(|error| write_error(error.kind()))
+            }
             Err(error) => Err(error),
         }
     }

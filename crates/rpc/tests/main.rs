@@ -21,5 +21,6 @@ mod requests;
 mod rest;
 mod rest_server;
 mod server;
+mod promises;
 mod simulate;
 mod ssz;

@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
 /// A server on a port of its own. It ends when this is dropped.
-struct Running {
+pub(crate) struct Running {
     address: SocketAddr,
     service: Arc<Service>,
     stop: Option<oneshot::Sender<()>>,
@@ -32,7 +32,7 @@ struct Running {
 }
 
 impl Running {
-    fn new(chain: Chain, limits: Limits) -> Self {
+    pub(crate) fn new(chain: Chain, limits: Limits) -> Self {
         Self::with(chain, limits, None)
     }
 
@@ -44,6 +44,16 @@ impl Running {
                 for item in 0..items {
                     call.cancel.check()?;
                     list.item(&format!("{item:>1000}"))?;
+                }
+                list.end()
+            })
+            .with("my_slow_list", Kind::Scan, |call, mut params, reply| {
+                let items: u64 = params.required()?;
+                let mut list = reply.list()?;
+                for item in 0..items {
+                    call.cancel.check()?;
+                    thread::sleep(Duration::from_millis(5));
+                    list.item(&format!("{item:>5000}"))?;
                 }
                 list.end()
             })
@@ -94,7 +104,7 @@ impl Running {
         }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -102,13 +112,13 @@ impl Running {
         stream
     }
 
-    fn post(&self, body: &str) -> Answer {
+    pub(crate) fn post(&self, body: &str) -> Answer {
         let mut stream = self.connect();
         send(&mut stream, body);
         receive(&mut stream)
     }
 
-    fn socket(&self) -> WebSocket<TcpStream> {
+    pub(crate) fn socket(&self) -> WebSocket<TcpStream> {
         let url = format!("ws://{}/", self.address);
         client(url, self.connect()).unwrap().0
     }
@@ -125,13 +135,13 @@ impl Drop for Running {
 }
 
 #[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
-fn send(stream: &mut TcpStream, body: &str) {
+pub(crate) fn send(stream: &mut TcpStream, body: &str) {
     let head = format!(
         "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -141,7 +151,7 @@ fn send(stream: &mut TcpStream, body: &str) {
 }
 
 /// Reads one answer, with a length or in chunks.
-fn receive(stream: &mut TcpStream) -> Answer {
+pub(crate) fn receive(stream: &mut TcpStream) -> Answer {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -183,11 +193,11 @@ fn receive(stream: &mut TcpStream) -> Answer {
     Answer { status, head, body }
 }
 
-fn call(method: &str, params: Value) -> String {
+pub(crate) fn call(method: &str, params: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
 }
 
-fn json_of(text: &str) -> Value {
+pub(crate) fn json_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
@@ -350,11 +360,11 @@ fn the_time_for_an_answer_is_limited_and_others_are_answered_meanwhile() {
     assert!(started.elapsed() < Duration::from_millis(300));
 }
 
-fn say(socket: &mut WebSocket<TcpStream>, text: &str) {
+pub(crate) fn say(socket: &mut WebSocket<TcpStream>, text: &str) {
     socket.send(Message::text(text)).unwrap();
 }
 
-fn hear(socket: &mut WebSocket<TcpStream>) -> Value {
+pub(crate) fn hear(socket: &mut WebSocket<TcpStream>) -> Value {
     loop {
         match socket.read().unwrap() {
             Message::Text(text) => return json_of(&text),

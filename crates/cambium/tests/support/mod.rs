@@ -1,6 +1,9 @@
 //! Shared by the tests of the program: the program itself, run as its users run it, on small generated chains.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod http;
+pub(crate) mod served;
+
 use serde_json::Value;
 use std::{
     ffi::{OsStr, OsString},

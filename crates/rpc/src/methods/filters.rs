@@ -79,7 +79,9 @@ pub(super) fn add(methods: Methods) -> Methods {
 
 fn new(call: &Call<'_>, asks: Asks) -> Result<U64, RpcError> {
     let since = call.node.subscribe(call.node.head());
-    Ok(U64::from(call.served.filters.add(asks, since)?))
+    let alternatives = call.limits().alternatives;
+    let id = call.served.filters.add(asks, since, alternatives)?;
+    Ok(U64::from(id))
 }
 
 fn find(call: &Call<'_>, params: &mut Params<'_>) -> Result<Arc<Filter>, RpcError> {

@@ -4,7 +4,7 @@
 
 use http::{
     HeaderMap, HeaderValue, Uri,
-    header::{HOST, ORIGIN},
+    header::{HOST, HeaderName, ORIGIN},
 };
 use std::net::IpAddr;
 
@@ -27,14 +27,15 @@ impl Access {
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<Option<HeaderValue>, Refused> {
-        // HTTP/2 has the name in the URI.
-        let named = uri.authority().is_none_or(|own| self.knows(own.as_str()));
-        let host = headers.get(HOST);
-        let is_own = |host: &HeaderValue| host.to_str().is_ok_and(|host| self.knows(host));
-        if !named || !host.is_none_or(is_own) {
+        let hosts = headers.get_all(HOST).iter().map(HeaderValue::to_str);
+        let named = uri.authority().map(|named| Ok(named.as_str()));
+        if !hosts
+            .chain(named)
+            .all(|host| host.is_ok_and(|host| self.knows(host)))
+        {
             return Err("this is not a name of this server: its operator lists more of them\n");
         }
-        let Some(origin) = headers.get(ORIGIN) else {
+        let Some(origin) = only(headers, ORIGIN)? else {
             return Ok(None);
         };
         let is_let_in =
@@ -46,13 +47,25 @@ impl Access {
     }
 
     fn knows(&self, host: &str) -> bool {
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.split(':').next().unwrap_or_default(),
+        let (name, port) = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').unwrap_or_default(),
+            None => host.split_at(host.find(':').unwrap_or(host.len())),
         };
+        if !port.is_empty() && !port.starts_with(':') {
+            return false;
+        }
         let is_own = |own: &String| own == "*" || own.eq_ignore_ascii_case(name);
         name.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(is_own)
+    }
+}
+
+/// The only header of a name, if it is there. Of several ones nobody knows which counts.
+fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, Refused> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (_, Some(_)) => Err("a header is there more than once\n"),
+        (own, None) => Ok(own),
     }
 }

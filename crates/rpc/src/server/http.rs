@@ -294,6 +294,7 @@ type Reply = Response<BoxBody<Bytes, GivenUp>>;
 fn is_upgrade(request: &Request<Incoming>) -> bool {
     let upgrade = request.headers().get(UPGRADE);
     request.version() == Version::HTTP_11
+        && request.method() == Method::GET
         && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
 use http::{HeaderMap, header::AUTHORIZATION};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use sha2::Sha256;
 use std::{
     fs::{self, File, OpenOptions},
@@ -140,15 +140,20 @@ impl JwtSecret {
         let token = value
             .split_once(' ')
             .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
-        self.check_token(token.ok_or(none)?.1.trim(), now())
+        self.verify(token.ok_or(none)?.1.trim(), now())
     }
 
-    fn check_token(&self, token: &str, now: u64) -> Result<(), Refused> {
+    /// Whether a token is one of this secret that was made within a minute of a time, in seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, as a line of text.
+    pub fn verify(&self, token: &str, now: u64) -> Result<(), &'static str> {
         let broken = "the token is no JWT\n";
         let (signed, signature) = token.rsplit_once('.').ok_or(broken)?;
         let (header, claims) = signed.split_once('.').ok_or(broken)?;
         let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).map_err(|_| broken);
-        let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| broken)?;
+        let header: Header = object(&decode(header)?).ok_or(broken)?;
         if header.alg != "HS256" {
             return Err("the token's algorithm is not HS256\n");
         }
@@ -156,13 +161,20 @@ impl JwtSecret {
         self.mac(signed)
             .verify_slice(&decode(signature)?)
             .map_err(|_| "the token is of another secret\n")?;
-        let claims: Claims =
-            serde_json::from_slice(&decode(claims)?).map_err(|_| "the token has no iat\n")?;
+        let claims: Claims = object(&decode(claims)?).ok_or("the token has no iat\n")?;
         match claims.iat.abs_diff(now) <= AGE_SECONDS_MAX {
             true => Ok(()),
             false => Err("the token is stale, or the clocks differ by more than a minute\n"),
         }
     }
+}
+
+/// What an object has; `None` if the text is something else, such as an array with the same values.
+fn object<T: DeserializeOwned>(text: &[u8]) -> Option<T> {
+    let is_object = text.trim_ascii_start().starts_with(b"{");
+    is_object
+        .then(|| serde_json::from_slice(text).ok())
+        .flatten()
 }
 
 fn now() -> u64 {

@@ -1,14 +1,15 @@
 //! Calls over a connection that stays, with subscriptions.
 //!
-//! Requests are answered in any order, one answer after another. A subscription whose client does not read is ended with the
-//! connection, rather than kept in memory.
+//! Requests are answered in any order: an answer is sent once it has begun to come, and is whole before the next one. The client is
+//! listened to meanwhile, so that its leaving ends the work. A subscription whose client does not read is ended with the connection,
+//! rather than kept in memory.
 
 use crate::{
     dispatch::{Answer, RawCall, Service, error_text},
     error::RpcError,
     events::{BlockEvent, Events, WantsLogs},
     figures::Alive,
-    filter::FilterObject,
+    filter::{FilterObject, alternatives},
     methods::pool::pending_object,
     reply::Piece,
 };
@@ -18,12 +19,15 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch},
+    task::{JoinSet, spawn_blocking},
     time::{Instant, timeout},
 };
 
 /// Requests of a connection that are answered at once. Further ones are not read until one is.
 const AT_ONCE: usize = 16;
+/// Most alternatives of all filters of a connection, as a multiple of those of one address or topic.
+const ALTERNATIVES: usize = 16;
 
 /// Batches of a connection that are answered at once: their answers are kept until they are whole. Further ones wait.
 const BATCHES_AT_ONCE: usize = 1;
@@ -75,15 +79,6 @@ enum Topic {
     ),
 }
 
-/// An answer on its way to the client.
-struct Answered {
-    answer: Answer,
-    /// Of the request.
-    bytes: usize,
-    /// The turn of a batch, which ends with this.
-    turn: Option<OwnedSemaphorePermit>,
-}
-
 /// Pending transactions, for all subscriptions of a connection.
 struct Pending {
     count: watch::Receiver<u64>,
@@ -93,48 +88,67 @@ struct Pending {
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(wire: impl Wire, service: Arc<Service>, ends: watch::Receiver<()>) {
-    let (answered, answers) = mpsc::channel(AT_ONCE);
-    let batches = Arc::new(Semaphore::new(BATCHES_AT_ONCE));
     let connection = Connection {
         wire,
         service,
-        answered,
-        batches,
-        asked: 0,
+        answers: JoinSet::new(),
+        batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
         asked_bytes: 0,
         topics: BTreeMap::new(),
         next: 1,
     };
     // Errors are the client's.
-    let _ = connection.run(answers, ends).await;
+    let _ = connection.run(ends).await;
+}
+
+/// An answer that has begun to come.
+struct Begun {
+    /// Its first piece, until that is sent; `None` if the answer was given up.
+    first: Option<Piece>,
+    rest: Answer,
+    request_bytes: usize,
+    /// The turn of a batch, which ends with this.
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+/// The next piece of the answer that is being sent.
+async fn next_piece(sending: &mut Option<Begun>) -> Option<Piece> {
+    match sending {
+        Some(begun) => begun.rest.pieces.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 struct Connection<W> {
     wire: W,
     service: Arc<Service>,
-    /// For answers that are on their way.
-    answered: mpsc::Sender<Answered>,
+    /// Requests that are answered, until their answers have begun. They end with the connection.
+    answers: JoinSet<Begun>,
+    /// Bytes of these.
+    asked_bytes: usize,
     /// Turns of batches.
     batches: Arc<Semaphore>,
-    /// Requests that have no answer yet.
-    asked: usize,
-    /// Their bytes.
-    asked_bytes: usize,
     topics: BTreeMap<u64, (Topic, Alive)>,
     next: u64,
 }
 
 impl<W: Wire> Connection<W> {
-    async fn run(
-        mut self,
-        mut answers: mpsc::Receiver<Answered>,
-        mut ends: watch::Receiver<()>,
-    ) -> Result<(), Ended> {
+    async fn run(mut self, mut ends: watch::Receiver<()>) -> Result<(), Ended> {
         let idle = self.service.served.limits.idle_time;
         let mut events: Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)> = None;
         let mut pending: Option<Pending> = None;
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
+        let mut sending: Option<Begun> = None;
+        // Further ones are not read until it is begun.
+        let mut next_request: Option<Vec<u8>> = None;
         loop {
+            if sending.is_none()
+                && self.takes_more()
+                && let Some(request) = next_request.take()
+            {
+                self.take(request, &mut events, &mut pending).await?;
+            }
+            let is_free = sending.is_none();
             let event = async {
                 match &mut events {
                     Some((_, events)) => events.recv().await,
@@ -148,39 +162,43 @@ impl<W: Wire> Connection<W> {
                 }
             };
             tokio::select! {
-                heard_now = self.wire.next(), if self.takes_more() => {
+                heard_now = self.wire.next(), if next_request.is_none() => {
                     heard = Instant::now();
                     match heard_now {
-                        Some(Ok(Heard::Request(bytes))) => {
-                            self.take(bytes, &mut events, &mut pending).await?;
-                        }
+                        Some(Ok(Heard::Request(bytes))) => next_request = Some(bytes),
                         Some(Ok(Heard::Alive)) => {}
                         Some(Err(ended)) => return Err(ended),
                         None => return Ok(()),
                     }
                 }
-                Some(answer) = answers.recv() => {
-                    self.asked -= 1;
-                    self.asked_bytes -= answer.bytes;
-                    self.send_answer(answer.answer).await?;
-                    drop(answer.turn);
+                Some(begun) = self.answers.join_next(), if is_free => {
+                    let mut begun = begun.map_err(|_| Ended)?;
+                    self.asked_bytes -= begun.request_bytes;
+                    let first = begun.first.take();
+                    let is_whole = self.send_piece(first, true).await?;
+                    sending = (!is_whole).then_some(begun);
                 }
-                event = event => match event {
+                piece = next_piece(&mut sending) => {
+                    if self.send_piece(piece, false).await? {
+                        sending = None;
+                    }
+                }
+                event = event, if is_free => match event {
                     Ok(event) => self.tell(&event).await?,
                     // Too far behind.
                     Err(_) => return Ok(()),
                 },
                 // The pool lives as long as the service.
-                _ = new_pending => if let Some(pending) = &mut pending {
+                _ = new_pending, if is_free => if let Some(pending) = &mut pending {
                     self.tell_pending(pending).await?;
                 },
                 () = tokio::time::sleep_until(heard.max(pinged) + idle / 2), if W::HAS_SIGNS => {
                     // What it says is not read while it has too many requests.
-                    if heard.elapsed() >= 2 * idle && self.takes_more() {
+                    if heard.elapsed() >= 2 * idle && next_request.is_none() {
                         return Ok(());
                     }
-                    self.wire.ping().await?;
                     pinged = Instant::now();
+                    timeout(idle, self.wire.ping()).await.map_err(|_| Ended)??;
                 }
                 _ = ends.changed() => {
                     let _ = self.wire.close().await;
@@ -190,9 +208,9 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Whether further requests are read.
+    /// Whether another request may be begun.
     fn takes_more(&self) -> bool {
-        self.asked < AT_ONCE && self.asked_bytes < self.service.served.limits.body_bytes
+        self.answers.len() < AT_ONCE && self.asked_bytes < self.service.served.limits.body_bytes
     }
 
     /// Sends to a client that has to take it in time.
@@ -202,17 +220,14 @@ impl<W: Wire> Connection<W> {
         sent.unwrap_or(Err(Ended))
     }
 
-    async fn send_answer(&mut self, mut answer: Answer) -> Result<(), Ended> {
-        let mut is_first = true;
-        loop {
-            match answer.pieces.recv().await {
-                None => return Err(Ended),
-                // Nobody waits for an answer.
-                Some(Piece::Last(rest)) if is_first && rest.is_empty() => return Ok(()),
-                Some(Piece::Last(rest)) => return self.send(rest, is_first, true).await,
-                Some(Piece::More(part)) => self.send(part, is_first, false).await?,
-            }
-            is_first = false;
+    /// Sends a piece of an answer. Returns whether it was the last one.
+    async fn send_piece(&mut self, piece: Option<Piece>, is_first: bool) -> Result<bool, Ended> {
+        match piece {
+            None => Err(Ended),
+            // Nobody waits for an answer.
+            Some(Piece::Last(rest)) if is_first && rest.is_empty() => Ok(true),
+            Some(Piece::Last(rest)) => self.send(rest, is_first, true).await.map(|()| true),
+            Some(Piece::More(part)) => self.send(part, is_first, false).await.map(|()| false),
         }
     }
 
@@ -226,29 +241,27 @@ impl<W: Wire> Connection<W> {
         if let Some(answer) = self.subscription(&bytes, events, pending) {
             return self.send(answer.into_bytes(), true, true).await;
         }
-        let length = bytes.len();
-        self.asked += 1;
-        self.asked_bytes += length;
-        let (service, answered) = (Arc::clone(&self.service), self.answered.clone());
+        let request_bytes = bytes.len();
+        self.asked_bytes += request_bytes;
+        let service = Arc::clone(&self.service);
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         let batches = (first == Some(&b'[')).then(|| Arc::clone(&self.batches));
         let held = service.share();
         // Without room it is refused when its turn comes.
-        let _ = held.grow_to(length);
-        tokio::spawn(async move {
+        let _ = held.grow_to(request_bytes);
+        self.answers.spawn(async move {
             let turn = match batches {
                 Some(batches) => batches.acquire_owned().await.ok(),
                 None => None,
             };
-            let answer = service.answer(bytes, held).await;
-            // Nobody waits if the connection has ended.
-            let _ = answered
-                .send(Answered {
-                    answer,
-                    bytes: length,
-                    turn,
-                })
-                .await;
+            let mut rest = service.answer(bytes, held).await;
+            let first = rest.pieces.recv().await;
+            Begun {
+                first,
+                rest,
+                request_bytes,
+                _turn: turn,
+            }
         });
         Ok(())
     }
@@ -260,8 +273,12 @@ impl<W: Wire> Connection<W> {
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
         pending: &mut Option<Pending>,
     ) -> Option<String> {
-        let call: RawCall<'_> = serde_json::from_slice(bytes).ok()?;
-        let id = call.id.map_or("null", RawValue::get);
+        let call = RawCall::of(std::str::from_utf8(bytes).ok()?)?;
+        if !call.has_good_id() || !call.is_of_version_2() {
+            return None;
+        }
+        // Who wants no answer would not know the subscription.
+        let id = call.id?.get();
         let result = match call.method.as_deref()? {
             "eth_subscribe" => self
                 .subscribe(call.params, events, pending)
@@ -311,6 +328,7 @@ impl<W: Wire> Connection<W> {
             "logs" => {
                 let filter: FilterObject = params.optional()?.unwrap_or_default();
                 let (filter, _) = filter.checked(limits.alternatives)?;
+                self.check_alternatives(&filter)?;
                 Topic::Logs(filter, all.wanting_logs())
             }
             name => {
@@ -329,6 +347,22 @@ impl<W: Wire> Connection<W> {
         let alive = Alive::subscription(&self.service.figures);
         self.topics.insert(id, (topic, alive));
         Ok(id)
+    }
+
+    /// Whether the filters of all subscriptions are within the limits with another one.
+    fn check_alternatives(&self, filter: &LogFilter) -> Result<(), RpcError> {
+        let others = self.topics.values().map(|(topic, _)| match topic {
+            Topic::Logs(filter, _) => alternatives(filter),
+            Topic::Heads | Topic::Pending { .. } => 0,
+        });
+        let most = ALTERNATIVES * self.service.served.limits.alternatives;
+        if others.sum::<usize>() + alternatives(filter) > most {
+            let what = format!(
+                "the subscriptions of a connection have at most {most} addresses and topics"
+            );
+            return Err(RpcError::new(RpcError::LIMIT, what));
+        }
+        Ok(())
     }
 
     fn unsubscribe(&mut self, params: Option<&RawValue>) -> Result<bool, RpcError> {
@@ -368,9 +402,16 @@ impl<W: Wire> Connection<W> {
     }
 
     /// Tells of a block, one text after another. Where something is missing the connection ends, so that nobody believes to know all.
-    async fn tell(&mut self, event: &BlockEvent) -> Result<(), Ended> {
+    async fn tell(&mut self, event: &Arc<BlockEvent>) -> Result<(), Ended> {
         if event.is_gap {
             return Err(Ended);
+        }
+        let wants_logs = |(topic, _): &(Topic, Alive)| matches!(topic, Topic::Logs(..));
+        if event.known_logs().is_none() && self.topics.values().any(wants_logs) {
+            // Nobody wanted logs yet when the block came.
+            let (event, service) = (Arc::clone(event), Arc::clone(&self.service));
+            let read = spawn_blocking(move || event.read_logs(&service.served));
+            read.await.map_err(|_| Ended)?;
         }
         let topics: Vec<u64> = self.topics.keys().copied().collect();
         for id in topics {
@@ -384,7 +425,8 @@ impl<W: Wire> Connection<W> {
                     continue;
                 }
                 Some(Topic::Logs(filter, _)) => {
-                    let logs = event.logs.as_ref().ok_or(Ended)?;
+                    let logs = event.known_logs().and_then(Option::as_ref);
+                    let logs = logs.ok_or(Ended)?;
                     let passes = |log: &&Log| filter.passes(&log.inner.address, log.topics());
                     logs.iter().filter(passes).collect::<Vec<_>>()
                 }
