@@ -3,8 +3,10 @@
 use crate::{
     cancel::{Cancel, Leaving},
     discovery::discoverable,
+    engine::Rest,
     error::RpcError,
     events::Events,
+    figures::{Figures, ServiceCounts},
     held::{Held, Room, no_room},
     limits::Kind,
     params::Params,
@@ -12,6 +14,7 @@ use crate::{
     served::Served,
     table::{Call, Method, Methods},
 };
+use cambium_metrics::{LabelledMetrics, MetricsHost};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -20,10 +23,8 @@ use std::{
     io::Write,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -39,31 +40,22 @@ const ID_BYTES_MAX: usize = 256;
 const SHORT_ERROR_BYTES: usize = 1024;
 /// Bytes that the answer to any request may have: it is held from the beginning.
 const ANSWER_BYTES: usize = PIECE_BYTES;
+/// A call that takes longer is told to the log.
+const SLOW: Duration = Duration::from_secs(1);
 const NULL: &str = "null";
 
 /// What answers requests: methods of a chain, on a bounded number of threads.
 pub struct Service {
     pub(crate) served: Arc<Served>,
+    /// What figures call it.
+    name: &'static str,
     methods: Methods,
+    pub(crate) rest: Option<Rest>,
+    pub(crate) figures: Arc<Figures>,
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
-    waiting: AtomicUsize,
     room: Room,
     events: Mutex<Weak<Events>>,
-    requests: AtomicU64,
-    calls: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// What was answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceCounts {
-    /// Requests, each of them one call or a batch.
-    pub requests: u64,
-    /// Calls.
-    pub calls: u64,
-    /// Calls, and requests that are none, whose answer was an error.
-    pub errors: u64,
 }
 
 /// An answer on its way.
@@ -137,26 +129,33 @@ impl Service {
         Self {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
-            waiting: AtomicUsize::new(0),
             // A request that is allowed has room at least while there is no other.
             room: Room::new(limits.held_bytes.max(limits.body_bytes + 2 * ANSWER_BYTES)),
             events: Mutex::default(),
-            requests: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
             served,
-            methods: discoverable(methods),
+            name: "rpc",
+            methods: discoverable(methods.counted_anew()),
+            rest: None,
+            figures: Arc::default(),
         }
+    }
+
+    /// Sets what figures call it, `rpc` otherwise: the label `service` tells several services of a process apart.
+    #[must_use]
+    pub fn with_name(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// Serves the Engine API over REST as well, by the same server.
+    #[must_use]
+    pub fn with_rest(self, rest: Rest) -> Self {
+        let rest = Some(rest);
+        Self { rest, ..self }
     }
 
     /// What was answered so far.
     pub fn counts(&self) -> ServiceCounts {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ServiceCounts {
-            requests: get(&self.requests),
-            calls: get(&self.calls),
-            errors: get(&self.errors),
-        }
+        self.figures.counts()
     }
 
     /// Bytes that requests and their answers hold now.
@@ -240,18 +239,25 @@ impl Service {
                 _ => Out::streaming(to.clone(), limits.answer_bytes),
             };
             out = out.holding(held, body.len());
-            if service.run(&body, request, &cancel, &mut out).is_ok() {
-                let _ = to.blocking_send(Piece::Last(out.into_rest()));
+            service.figures.request_bytes.add(body.len() as u64);
+            let ran = service.run(&body, request, &cancel, &mut out);
+            service.figures.answer_bytes.add(out.len());
+            let sent = match ran {
+                Ok(()) => to.blocking_send(Piece::Last(out.into_rest())).is_ok(),
+                Err(GivenUp) => false,
+            };
+            if !sent {
+                service.figures.given_up.add(1);
             }
         });
         answer
     }
 
     /// Waits for a thread, and for the share of the kind.
-    async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
+    pub(crate) async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
         let limits = &self.served.limits;
-        let waiting = Waiting(&self.waiting);
-        if waiting.0.fetch_add(1, Ordering::Relaxed) >= limits.waiting {
+        let (_waiting, before) = Waiting::new(&self.figures);
+        if before >= limits.waiting as u64 {
             return Err(RpcError::new(
                 RpcError::LIMIT,
                 "too many requests wait: ask again later",
@@ -346,10 +352,10 @@ impl Service {
         cancel: &Cancel,
         out: &mut Out,
     ) -> Result<(), GivenUp> {
-        count(&self.requests);
+        self.figures.requests.add(1);
         match request {
             Request::Bad(error) => {
-                count(&self.errors);
+                self.figures.failed(error.code);
                 write_error(out, NULL, &error)
             }
             Request::One(found) => self.run_one(body, found, cancel, out),
@@ -394,22 +400,27 @@ impl Service {
         let wants_answer = found.id.is_some();
         let id = text(found.id.unwrap_or(0..0));
         let start = out.len();
-        count(&self.calls);
+        self.figures.calls.add(1);
         let result = match found.call {
             Err(error) => Err(error),
             Ok((method, params)) => {
                 let mut reply = Reply::new(out, id);
                 let params = params.map(text);
+                let began = Instant::now();
                 let run = || self.run_method(&method, params, cancel, &mut reply);
                 // A method that panics costs its own answer.
                 let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                     Err(RpcError::internal("the method panicked, which is a bug"))
                 });
-                reply.end(result)
+                let result = reply.end(result);
+                let taken = began.elapsed();
+                method.figures.add(result.is_ok(), taken);
+                tell_slow(&method.signature.name, taken, out.len() - start);
+                result
             }
         };
-        if result.is_err() {
-            count(&self.errors);
+        if let Err(error) = &result {
+            self.figures.failed(error.code);
         }
         match result {
             _ if !wants_answer && !out.has_gone_since(start) => {
@@ -432,6 +443,7 @@ impl Service {
         cancel: &Cancel,
         reply: &mut Reply<'_>,
     ) -> Result<(), RpcError> {
+        let _span = tracing::debug_span!("call", method = &*method.signature.name).entered();
         cancel.check()?;
         let raw = params.map(serde_json::from_str::<&RawValue>).transpose();
         let params = Params::parse(raw.map_err(|error| parse_error(&error))?)?;
@@ -446,20 +458,64 @@ impl Service {
     }
 }
 
-fn count(counter: &AtomicU64) {
-    // Nothing else is told by the number.
-    counter.fetch_add(1, Ordering::Relaxed);
+impl MetricsHost for Service {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        let own = ("service", self.name);
+        for method in self.methods.sorted() {
+            let name = &method.signature.name;
+            method.figures.report(own, name, metrics);
+        }
+        if let Some(rest) = &self.rest {
+            rest.report(own, metrics);
+        }
+        let limits = &self.served.limits;
+        for kind in Kind::ALL {
+            metrics.labels(&[own, ("kind", kind.name())]);
+            let all = limits.threads_of(kind);
+            let busy = all - self.shares[kind as usize].available_permits().min(all);
+            metrics.gauges([
+                (
+                    "api_threads_taken",
+                    "Threads that a kind of work has, those that wait for a thread of the pool among them.",
+                    busy as u64,
+                ),
+                (
+                    "api_threads_max",
+                    "Threads that a kind of work may have at once.",
+                    all as u64,
+                ),
+            ]);
+        }
+        self.figures.report(own, metrics);
+        metrics.labels(&[]);
+    }
+}
+
+/// Tells the log of a call that took long.
+pub(crate) fn tell_slow(method: &str, taken: Duration, bytes: u64) {
+    if taken >= SLOW {
+        let seconds = taken.as_secs_f64();
+        tracing::info!(method, seconds, bytes, "a slow call");
+    }
 }
 
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
 
 /// A request that waits.
-struct Waiting<'a>(&'a AtomicUsize);
+struct Waiting<'a>(&'a Figures);
+
+impl<'a> Waiting<'a> {
+    /// Returns how many waited before.
+    fn new(figures: &'a Figures) -> (Self, u64) {
+        let before = figures.waiting.add(1);
+        (Self(figures), before)
+    }
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.sub(1);
     }
 }
 

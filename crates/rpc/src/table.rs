@@ -3,6 +3,7 @@
 use crate::{
     cancel::Cancel,
     error::RpcError,
+    figures::MethodFigures,
     limits::{Kind, Limits},
     params::Params,
     reply::Reply,
@@ -37,6 +38,7 @@ pub(crate) struct Method {
     pub(crate) signature: Arc<Signature>,
     pub(crate) kind: Kind,
     pub(crate) run: Arc<Run>,
+    pub(crate) figures: Arc<MethodFigures>,
 }
 
 /// Methods by their names.
@@ -85,19 +87,15 @@ impl Methods {
         + Sync
         + 'static,
     ) -> Self {
-        let run = Arc::new(run);
         let parsed = Signature::parse(signature);
         let parsed = parsed.unwrap_or_else(|| panic!("{signature:?} is not a signature"));
-        let signature = Arc::new(parsed);
-        let name = signature.name.clone();
-        self.all.insert(
-            name,
-            Method {
-                signature,
-                kind,
-                run,
-            },
-        );
+        let method = Method {
+            signature: Arc::new(parsed),
+            kind,
+            run: Arc::new(run),
+            figures: Arc::default(),
+        };
+        self.all.insert(method.signature.name.clone(), method);
         self
     }
 
@@ -118,6 +116,14 @@ impl Methods {
         let mut all: Vec<_> = self.all.values().collect();
         all.sort_unstable_by_key(|own| &own.signature.name);
         all
+    }
+
+    /// The same methods with counters of their own.
+    pub(crate) fn counted_anew(mut self) -> Self {
+        for method in self.all.values_mut() {
+            method.figures = Arc::default();
+        }
+        self
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Method> {

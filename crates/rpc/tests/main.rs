@@ -7,6 +7,7 @@ mod access_lists;
 mod discovery;
 mod engine;
 mod execution_apis;
+mod figures;
 mod fill;
 mod gas;
 mod held;

@@ -1,14 +1,33 @@
 //! The methods of the Engine API by their names.
 
-use super::{bodies, state::Engine};
+use super::{blobs, bodies, payload::Given, state::Engine, version::Schema};
 use crate::{
     builder::{PayloadVersion, envelope},
     limits::Kind,
     table::Methods,
 };
-use alloy_rpc_types_engine::PayloadId;
+use alloy_primitives::FixedBytes;
+use alloy_rpc_types_engine::{ForkchoiceState, PayloadAttributes, PayloadId};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The first four bytes of the commit that the build was told, in hex; zeros if it was told none, as other clients without
+/// their repository say.
+fn commit(told: Option<&str>) -> String {
+    let digits = told.and_then(|told| told.get(..8));
+    let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    format!("0x{}", digits.filter(is_hex).unwrap_or("00000000"))
+}
+
+/// The two letters are no other client's.
+pub(super) fn identity() -> Value {
+    json!([{
+        "code": "CB",
+        "name": "Cambium",
+        "version": concat!("v", env!("CARGO_PKG_VERSION")),
+        "commit": commit(option_env!("CAMBIUM_COMMIT")),
+    }])
+}
 
 /// What a consensus client may call besides `engine_*`, by the specification.
 const OF_CHAIN: [&str; 9] = [
@@ -32,14 +51,6 @@ const PAYLOADS: [PayloadVersion; 6] = [
     PayloadVersion::V6,
 ];
 
-/// The first four bytes of the commit that the build was told, in hex; zeros if it was told none, as other clients without
-/// their repository say.
-fn commit(told: Option<&str>) -> String {
-    let digits = told.and_then(|told| told.get(..8));
-    let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    format!("0x{}", digits.filter(is_hex).unwrap_or("00000000"))
-}
-
 /// The parameters of `engine_newPayload` of a version, by name.
 const fn payload_params(version: u8) -> &'static str {
     match version {
@@ -62,8 +73,9 @@ impl Engine {
             let engine = Arc::clone(self);
             let params = payload_params(version);
             let signature = format!("engine_newPayloadV{version}({params}) -> Payload status");
-            methods = methods.with(&signature, Kind::Execution, move |_, params, reply| {
-                reply.value(&engine.new_payload(version, params)?)
+            methods = methods.with(&signature, Kind::Execution, move |call, mut params, reply| {
+                let given = Given::parse(call.node.chain()?.spec(), version, &mut params)?;
+                reply.value(&engine.new_payload(given)?)
             });
         }
         for version in 1..=4 {
@@ -76,8 +88,16 @@ impl Engine {
             let signature = format!(
                 "engine_forkchoiceUpdatedV{version}(Forkchoice state, Payload attributes?{custody}) -> Response object"
             );
-            methods = methods.with(&signature, Kind::Execution, move |_, params, reply| {
-                reply.value(&engine.forkchoice_updated(version, params)?)
+            methods = methods.with(&signature, Kind::Execution, move |_, mut params, reply| {
+                let state: ForkchoiceState = params.required()?;
+                let attributes: Option<PayloadAttributes> = params.optional()?;
+                if version >= 4 {
+                    // The pool samples no columns: it has whole blobs, which were sent to this server.
+                    let _custody_columns: Option<FixedBytes<16>> = params.optional()?;
+                }
+                params.end()?;
+                let schema = Schema::Version(version);
+                reply.value(&engine.forkchoice_updated(schema, &state, attributes.as_ref())?)
             });
         }
         for version in PAYLOADS {
@@ -122,7 +142,7 @@ impl Engine {
                         "engine_getBlobsV{version}(Blob versioned hashes) -> Blobs and proofs"
                     ),
                     Kind::Execution,
-                    move |call, params, reply| bodies::blobs(call, version, params, reply),
+                    move |call, params, reply| blobs::blobs(call, version, params, reply),
                 );
         }
         let names = methods.names().filter(|name| name.starts_with("engine_"));
@@ -145,13 +165,7 @@ impl Engine {
                     let theirs: Option<Value> = params.optional()?;
                     params.end()?;
                     tracing::debug!(?theirs, "a consensus client says what it is");
-                    // The two letters are no other client's.
-                    reply.value(&json!([{
-                        "code": "CB",
-                        "name": "Cambium",
-                        "version": concat!("v", env!("CARGO_PKG_VERSION")),
-                        "commit": commit(option_env!("CAMBIUM_COMMIT")),
-                    }]))
+                    reply.value(&identity())
                 },
             )
     }

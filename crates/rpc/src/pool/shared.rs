@@ -14,6 +14,7 @@ use alloy_eips::{
 use alloy_primitives::{Address, B256};
 use cambium_chain::Transaction;
 use cambium_history::StateAt;
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost};
 use cambium_node::{BlockRef, Node};
 use cambium_primitives::{Account, BlockId};
 use parking_lot::Mutex;
@@ -46,6 +47,17 @@ pub struct Pool {
     limits: PoolLimits,
     inner: Mutex<Inner>,
     announced: Mutex<Announced>,
+    /// Read without waiting for the pool.
+    shown: Shown,
+}
+
+/// What is shown of a pool.
+#[derive(Default)]
+struct Shown {
+    transactions: Count,
+    bytes: Count,
+    added: Count,
+    refused: Count,
 }
 
 #[derive(Default)]
@@ -72,6 +84,7 @@ impl Pool {
             limits,
             inner: Mutex::default(),
             announced: Mutex::new(Announced::new(limits.transactions * ANNOUNCED_POOLS)),
+            shown: Shown::default(),
         }
     }
 
@@ -82,12 +95,17 @@ impl Pool {
             let what = format!("oversized data: {} bytes, limit {most}", raw.len());
             return Err(RpcError::server(what));
         }
-        let new = PooledTransaction::decode(raw)?;
-        let hash = new.hash();
-        self.with(node, |inner| {
-            inner.add(&node.state_at(BlockRef::Latest)?, new, &self.limits)?;
-            Ok(hash)
-        })
+        let added = PooledTransaction::decode(raw).and_then(|new| {
+            let hash = new.hash();
+            self.with(node, |inner| {
+                inner.add(&node.state_at(BlockRef::Latest)?, new, &self.limits)?;
+                Ok(hash)
+            })
+        });
+        if added.is_err() {
+            self.shown.refused.add(1);
+        }
+        added
     }
 
     pub(crate) fn get(
@@ -193,13 +211,40 @@ impl Pool {
         act: impl FnOnce(&mut Inner) -> Result<T, RpcError>,
     ) -> Result<T, RpcError> {
         let mut inner = self.inner.lock();
-        let done = inner
-            .follow(node, &self.limits)
-            .and_then(|()| act(&mut inner));
+        let followed = inner.follow(node, &self.limits);
+        let result = followed.and_then(|()| act(&mut inner));
+        self.shown.transactions.set(inner.waiting.len() as u64);
+        self.shown.bytes.set(inner.waiting.bytes() as u64);
+        self.shown.added.set(inner.added);
         let new = std::mem::take(&mut inner.executable);
         // Under the lock of the pool: announced in the order in which they became executable.
         self.announced.lock().add(new);
-        done
+        result
+    }
+}
+
+impl MetricsHost for Pool {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        metrics.gauges([
+            (
+                "pool_transactions",
+                "Transactions that wait for a block, as of when the pool was asked last.",
+                self.shown.transactions.get(),
+            ),
+            ("pool_bytes", "Bytes of these.", self.shown.bytes.get()),
+        ]);
+        metrics.counters([
+            (
+                "pool_transactions_added",
+                "Transactions that were added.",
+                self.shown.added.get(),
+            ),
+            (
+                "pool_transactions_refused",
+                "Transactions that were sent and refused.",
+                self.shown.refused.get(),
+            ),
+        ]);
     }
 }
 

@@ -1,14 +1,18 @@
 //! HTTP: one request after another on a connection, each with its answer.
 
 use super::{
-    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket,
+    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, rest, session,
+    websocket::Socket,
 };
 use crate::{
     dispatch::{Answer, Service, error_text},
+    engine::is_rest,
+    figures::Alive,
     held::{Held, no_room},
     limits::Limits,
     reply::Piece,
 };
+use cambium_metrics::MetricsHost;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
     header::{
@@ -182,7 +186,7 @@ async fn accept(
         let shared = Shared {
             service: Arc::clone(&service),
             access: Arc::clone(&access),
-            permit: Arc::new(permit.ok()),
+            counted: Arc::new((permit.ok(), Alive::connection(&service.figures))),
             ends: ends.clone(),
         };
         open.spawn(connection(stream, shared));
@@ -196,7 +200,7 @@ struct Shared {
     service: Arc<Service>,
     access: Arc<(Access, Option<JwtSecret>)>,
     /// Held by what the connection becomes as well.
-    permit: Arc<Option<OwnedSemaphorePermit>>,
+    counted: Arc<(Option<OwnedSemaphorePermit>, Alive)>,
     ends: watch::Receiver<()>,
 }
 
@@ -241,6 +245,9 @@ impl Shared {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
+        if let (None, Some(look)) = (jwt, looked_at(&self.service, &request)) {
+            return look;
+        }
         if let Some(jwt) = jwt
             && let Err(why) = jwt.check(request.headers())
         {
@@ -249,6 +256,10 @@ impl Shared {
         let mut reply = match () {
             () if is_upgrade(&request) => upgrade(self, request),
             () if request.method() == Method::OPTIONS && site.is_some() => preflight(),
+            () if self.service.rest.is_some() && is_rest(&request) => {
+                let answered = rest::respond(&self.service, request).await;
+                answered.map(whole)
+            }
             () => respond(&self.service, request).await,
         };
         if let Some(site) = site {
@@ -257,6 +268,22 @@ impl Shared {
             headers.insert(VARY, HeaderValue::from_static("origin"));
         }
         reply
+    }
+}
+
+/// The answer to one who looks whether the server lives, or is ready; `None` for any other request.
+fn looked_at(service: &Service, request: &Request<Incoming>) -> Option<Reply> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    match request.uri().path() {
+        "/health" => Some(plain(StatusCode::OK, "the process lives\n")),
+        "/ready" => Some(match service.served.ready() {
+            Ok(()) => plain(StatusCode::OK, "ready\n"),
+            // Why is for the operator, whose figures and log have it.
+            Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+        }),
+        _ => None,
     }
 }
 
@@ -288,7 +315,7 @@ fn upgrade(shared: Shared, request: Request<Incoming>) -> Reply {
     };
     let accept = derive_accept_key(key.as_bytes());
     tokio::spawn(async move {
-        let _permit = shared.permit;
+        let _counted = shared.counted;
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
             let bytes_max = shared.service.served.limits.body_bytes;
             let socket = Socket::new(upgraded, bytes_max).await;
@@ -320,7 +347,7 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
     }
     let limits = &service.served.limits;
     let held = service.share();
-    let body = match timeout(limits.idle_time, whole(request.into_body(), limits, &held)).await {
+    let body = match timeout(limits.idle_time, received(request.into_body(), limits, &held)).await {
         Ok(Ok(body)) => body,
         Ok(Err(broken)) => return broken.reply(limits),
         Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
@@ -333,9 +360,7 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
                 "the answer was given up\n",
             );
         }
-        Some(Piece::Last(all)) => Full::new(held_until_sent(all, &answer))
-            .map_err(|never| match never {})
-            .boxed(),
+        Some(Piece::Last(all)) => whole(held_until_sent(all, &answer)),
         Some(Piece::More(first)) => Pieces {
             first: Some(first),
             rest: Some(answer),
@@ -366,17 +391,14 @@ impl Broken {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 &format!("a request has at most {} bytes\n", limits.body_bytes),
             ),
-            Self::NoRoom => {
-                let text = Full::new(Bytes::from(error_text("null", &no_room())));
-                json(text.map_err(|never| match never {}).boxed())
-            }
+            Self::NoRoom => json(whole(error_text("null", &no_room()))),
             Self::BrokeOff => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
         }
     }
 }
 
 /// The bytes of a request, which it holds from when they come.
-async fn whole(mut body: Incoming, limits: &Limits, held: &Held) -> Result<Vec<u8>, Broken> {
+async fn received(mut body: Incoming, limits: &Limits, held: &Held) -> Result<Vec<u8>, Broken> {
     let mut all = Vec::new();
     // Room is made for what has come, not for what is announced.
     let announced = body.size_hint().exact();
@@ -430,9 +452,14 @@ fn is_json(request: &Request<Incoming>) -> bool {
     essence.eq_ignore_ascii_case(JSON)
 }
 
+/// A body that is there as a whole.
+fn whole(bytes: impl Into<Bytes>) -> BoxBody<Bytes, GivenUp> {
+    let body = Full::new(bytes.into());
+    body.map_err(|never| match never {}).boxed()
+}
+
 fn plain(status: StatusCode, text: &str) -> Reply {
-    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
-    let mut reply = Response::new(body.map_err(|never| match never {}).boxed());
+    let mut reply = Response::new(whole(text.as_bytes().to_vec()));
     *reply.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     reply.headers_mut().insert(CONTENT_TYPE, text);

@@ -7,6 +7,7 @@ use crate::{
     dispatch::{Answer, RawCall, Service, error_text},
     error::RpcError,
     events::{BlockEvent, Events, WantsLogs},
+    figures::Alive,
     filter::FilterObject,
     methods::pool::pending_object,
     reply::Piece,
@@ -119,7 +120,7 @@ struct Connection<W> {
     asked: usize,
     /// Their bytes.
     asked_bytes: usize,
-    topics: BTreeMap<u64, Topic>,
+    topics: BTreeMap<u64, (Topic, Alive)>,
     next: u64,
 }
 
@@ -268,7 +269,7 @@ impl<W: Wire> Connection<W> {
             "eth_unsubscribe" => self.unsubscribe(call.params).map(|was| was.to_string()),
             _ => return None,
         };
-        let is_pending = |topic: &Topic| matches!(topic, Topic::Pending { .. });
+        let is_pending = |(topic, _): &(Topic, Alive)| matches!(topic, Topic::Pending { .. });
         if self.topics.values().all(is_pending) {
             *events = None;
         }
@@ -325,7 +326,8 @@ impl<W: Wire> Connection<W> {
         }
         let id = self.next;
         self.next += 1;
-        self.topics.insert(id, topic);
+        let alive = Alive::subscription(&self.service.figures);
+        self.topics.insert(id, (topic, alive));
         Ok(id)
     }
 
@@ -344,7 +346,7 @@ impl<W: Wire> Connection<W> {
         pending.told += new.len() as u64;
         let topics = self.topics.iter();
         let topics: Vec<_> = topics
-            .filter_map(|(id, topic)| match topic {
+            .filter_map(|(id, (topic, _))| match topic {
                 Topic::Pending { whole } => Some((*id, *whole)),
                 Topic::Heads | Topic::Logs(..) => None,
             })
@@ -372,7 +374,8 @@ impl<W: Wire> Connection<W> {
         }
         let topics: Vec<u64> = self.topics.keys().copied().collect();
         for id in topics {
-            let own = match self.topics.get(&id) {
+            let topic = self.topics.get(&id).map(|(topic, _)| topic);
+            let own = match topic {
                 Some(Topic::Heads) => {
                     if let Some(header) = &event.header {
                         let text = news(id, header);
