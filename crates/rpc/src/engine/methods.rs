@@ -73,10 +73,14 @@ impl Engine {
             let engine = Arc::clone(self);
             let params = payload_params(version);
             let signature = format!("engine_newPayloadV{version}({params}) -> Payload status");
-            methods = methods.with(&signature, Kind::Execution, move |call, mut params, reply| {
-                let given = Given::parse(call.node.chain()?.spec(), version, &mut params)?;
-                reply.value(&engine.new_payload(given)?)
-            });
+            methods = methods.with(
+                &signature,
+                Kind::Execution,
+                move |call, mut params, reply| {
+                    let given = Given::parse(call.node.chain()?.spec(), version, &mut params)?;
+                    reply.value(&engine.new_payload(given)?)
+                },
+            );
         }
         for version in 1..=4 {
             let engine = Arc::clone(self);
