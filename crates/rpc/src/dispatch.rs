@@ -510,6 +510,12 @@ impl MetricsHost for Service {
                 ),
             ]);
         }
+        metrics.labels(&[own]);
+        metrics.gauges([(
+            "api_bytes_held",
+            "Bytes that requests and their answers hold in memory.",
+            self.room.held_bytes() as u64,
+        )]);
         self.figures.report(own, metrics);
         metrics.labels(&[]);
     }

@@ -11,7 +11,15 @@ use alloy_rpc_types_engine::{ForkchoiceState, PayloadAttributes, PayloadId};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The two letters are no other client's. The library does not know the commit that it is built from.
+/// The first four bytes of the commit that the build was told, in hex; zeros if it was told none, as other clients without
+/// their repository say.
+fn commit(told: Option<&str>) -> String {
+    let digits = told.and_then(|told| told.get(..8));
+    let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    format!("0x{}", digits.filter(is_hex).unwrap_or("00000000"))
+}
+
+/// The two letters are no other client's.
 pub(super) fn identity() -> Value {
     json!([{
         "code": "CB",
@@ -42,14 +50,6 @@ const PAYLOADS: [PayloadVersion; 6] = [
     PayloadVersion::V5,
     PayloadVersion::V6,
 ];
-
-/// The first four bytes of the commit that the build was told, in hex; zeros if it was told none, as other clients without
-/// their repository say.
-fn commit(told: Option<&str>) -> String {
-    let digits = told.and_then(|told| told.get(..8));
-    let is_hex = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    format!("0x{}", digits.filter(is_hex).unwrap_or("00000000"))
-}
 
 /// The parameters of `engine_newPayload` of a version, by name.
 const fn payload_params(version: u8) -> &'static str {

@@ -2,7 +2,12 @@
 //! several at once.
 
 use super::{
-    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, rest, session,
+    access::Access,
+    body::{Broken, received},
+    impatient::Impatient,
+    ipc::Ipc,
+    jwt::JwtSecret,
+    rest, session,
     websocket::Socket,
 };
 use crate::{
@@ -407,14 +412,10 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
     }
     let limits = &service.served.limits;
     let held = service.share();
-    let body = match timeout(
-        limits.idle_time,
-        received(request.into_body(), limits, &held),
-    )
-    .await
-    {
+    let body = received(request.into_body(), limits.body_bytes, &held);
+    let body = match timeout(limits.idle_time, body).await {
         Ok(Ok(body)) => body,
-        Ok(Err(broken)) => return broken.reply(limits),
+        Ok(Err(why)) => return broken(&why, limits),
         Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
     };
     let mut answer = service.answer(body, held).await;
@@ -442,51 +443,16 @@ fn json(body: BoxBody<Bytes, GivenUp>) -> Reply {
     reply
 }
 
-/// Why a request did not come as a whole.
-enum Broken {
-    TooLarge,
-    NoRoom,
-    BrokeOff,
-}
-
-impl Broken {
-    fn reply(&self, limits: &Limits) -> Reply {
-        match self {
-            Self::TooLarge => plain(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                &format!("a request has at most {} bytes\n", limits.body_bytes),
-            ),
-            Self::NoRoom => json(whole(error_text("null", &no_room()))),
-            Self::BrokeOff => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
-        }
+/// The answer to a request that did not come as a whole.
+fn broken(why: &Broken, limits: &Limits) -> Reply {
+    match why {
+        Broken::TooLarge => plain(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("a request has at most {} bytes\n", limits.body_bytes),
+        ),
+        Broken::NoRoom => json(whole(error_text("null", &no_room()))),
+        Broken::BrokeOff => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
     }
-}
-
-/// The bytes of a request, which it holds from when they come.
-async fn received(mut body: Incoming, limits: &Limits, held: &Held) -> Result<Vec<u8>, Broken> {
-    let mut all = Vec::new();
-    // Room is made for what has come, not for what is announced.
-    let announced = body.size_hint().exact();
-    let announced = announced.map_or(limits.body_bytes, |bytes| bytes as usize);
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Broken::BrokeOff)?;
-        let Ok(more) = frame.into_data() else {
-            continue;
-        };
-        let wanted = all.len() + more.len();
-        if wanted > limits.body_bytes {
-            return Err(Broken::TooLarge);
-        }
-        if wanted > all.capacity() {
-            let wanted = wanted.max((2 * all.capacity()).min(announced));
-            if !held.grow_to(wanted) {
-                return Err(Broken::NoRoom);
-            }
-            all.reserve_exact(wanted - all.len());
-        }
-        all.extend_from_slice(&more);
-    }
-    Ok(all)
 }
 
 /// Bytes that count as held until the connection has sent them.

@@ -1,8 +1,8 @@
 //! Requests over REST: the body is read once its endpoint is known, by that endpoint's limit.
 
-use crate::{dispatch::Service, engine::Problem};
+use super::body::{Broken, received};
+use crate::{dispatch::Service, engine::Problem, held::no_room};
 use http::{Request, Response};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -19,14 +19,13 @@ pub(super) async fn respond(
     };
     let limits = &service.served.limits;
     let most = endpoint.body_bytes_max(limits);
-    let body = Limited::new(body, most).collect();
-    let problem = match timeout(limits.idle_time, body).await {
-        Ok(Ok(body)) => {
-            let body = body.to_bytes().into();
-            return service.answer_rest(rest, endpoint, body).await;
-        }
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Problem::body_too_large(most),
-        Ok(Err(_)) => Problem::bad_request("the request broke off"),
+    // Held until the answer is made.
+    let held = service.share();
+    let problem = match timeout(limits.idle_time, received(body, most, &held)).await {
+        Ok(Ok(body)) => return service.answer_rest(rest, endpoint, body.into()).await,
+        Ok(Err(Broken::TooLarge)) => Problem::body_too_large(most),
+        Ok(Err(Broken::NoRoom)) => no_room().into(),
+        Ok(Err(Broken::BrokeOff)) => Problem::bad_request("the request broke off"),
         Err(_) => Problem::slow_body(),
     };
     service.refused(&problem)
