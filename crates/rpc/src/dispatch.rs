@@ -24,6 +24,7 @@ use std::{
     },
 };
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::spawn_blocking,
     time::timeout,
@@ -31,6 +32,8 @@ use tokio::{
 
 /// Longest request that is taken apart where requests are received; longer ones are by a thread of the pool.
 const SHORT_BYTES: usize = 256 << 10;
+/// Longest request that is answered where requests are received, if its work is brief.
+const BRIEF_BYTES: usize = 1 << 10;
 /// Most bytes of an identifier.
 const ID_BYTES_MAX: usize = 256;
 /// Most bytes of an error that is written whatever was written before.
@@ -44,6 +47,8 @@ pub struct Service {
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
     waiting: AtomicUsize,
+    /// Requests that are being answered where they were received.
+    brief: AtomicUsize,
     events: Mutex<Weak<Events>>,
     requests: AtomicU64,
     calls: AtomicU64,
@@ -131,6 +136,7 @@ impl Service {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
             waiting: AtomicUsize::new(0),
+            brief: AtomicUsize::new(0),
             events: Mutex::default(),
             requests: AtomicU64::new(0),
             calls: AtomicU64::new(0),
@@ -208,6 +214,39 @@ impl Service {
                 return answer;
             }
         };
+        let is_brief = kind.is_brief()
+            && body.len() <= BRIEF_BYTES
+            && matches!(request, Some(Request::One(_)));
+        let here = is_brief.then(|| self.place_here()).flatten();
+        match (here, request) {
+            (Some(_here), Some(request)) => {
+                let mut out = Out::kept(self.served.limits.answer_bytes);
+                if self.run(&body, request, &cancel, &mut out).is_ok() {
+                    let _ = to.try_send(Piece::Last(out.into_rest()));
+                }
+            }
+            (_, request) => self.hand_over(body, request, permits, cancel, to),
+        }
+        answer
+    }
+
+    /// A place to answer a brief request on a thread of the network, if fewer than half of these do so: a read may have to wait for the
+    /// disk, and the others go on meanwhile.
+    fn place_here(&self) -> Option<Waiting<'_>> {
+        let most = Handle::current().metrics().num_workers() / 2;
+        let here = Waiting(&self.brief);
+        (here.0.fetch_add(1, Ordering::Relaxed) < most).then_some(here)
+    }
+
+    /// Answers a request on a thread of the pool.
+    fn hand_over(
+        self: &Arc<Self>,
+        body: Vec<u8>,
+        request: Option<Request>,
+        permits: [OwnedSemaphorePermit; 2],
+        cancel: Cancel,
+        to: mpsc::Sender<Piece>,
+    ) {
         let service = Arc::clone(self);
         spawn_blocking(move || {
             let _permits = permits;
@@ -221,7 +260,6 @@ impl Service {
                 let _ = to.blocking_send(Piece::Last(out.into_rest()));
             }
         });
-        answer
     }
 
     /// Waits for a thread, and for the share of the kind.
@@ -410,8 +448,7 @@ impl Service {
         reply: &mut Reply<'_>,
     ) -> Result<(), RpcError> {
         cancel.check()?;
-        let raw = params.map(serde_json::from_str::<&RawValue>).transpose();
-        let params = Params::parse(raw.map_err(|error| parse_error(&error))?)?;
+        let params = Params::parse(params)?;
         let node = self.served.node();
         let call = Call {
             node: &node,
@@ -430,7 +467,7 @@ fn count(counter: &AtomicU64) {
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
 
-/// A request that waits.
+/// A request that is counted.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {

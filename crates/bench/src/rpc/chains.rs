@@ -2,10 +2,10 @@
 
 use super::{
     plan::MEMORY_BYTES,
-    server::{Kind, Programs, geth_archive},
+    server::{Kind, Programs, SCHEME, geth_archive},
 };
 use crate::{
-    geth::{failed, has_imported},
+    geth::{command, failed, has_imported},
     import::Inputs,
     report::Notes,
     state::stores::Failure,
@@ -130,19 +130,20 @@ impl Chained {
         let geth = programs.geth.as_ref().ok_or("geth is not asked for")?;
         let log = dir.with_extension("log");
         let limit = system::memory_available_bytes() / 100 * INIT_PERCENT;
-        let mut run = |command: &str, file: PathBuf| -> Result<String, Failure> {
-            let mut args = vec![OsString::from(command)];
-            args.extend(geth_archive());
-            args.extend(["--datadir".into(), dir.into(), file.into()]);
-            let ended = geth.run(&args, limit, GETH_MAX, &log, notes)?;
-            let text = fs::read_to_string(&log)?;
-            match ended.status.success() {
-                true => Ok(text),
-                false => Err(failed(command, &ended, &text).into()),
-            }
-        };
-        run("init", self.inputs.genesis_file()?)?;
-        let text = run("import", self.base()?)?;
+        let mut run =
+            |name: &str, options: &[OsString], file: PathBuf| -> Result<String, Failure> {
+                let mut args = command(name, SCHEME, dir);
+                args.extend_from_slice(options);
+                args.push(file.into());
+                let ended = geth.run(&args, limit, GETH_MAX, &log, notes)?;
+                let text = fs::read_to_string(&log)?;
+                match ended.status.success() {
+                    true => Ok(text),
+                    false => Err(failed(name, &ended, &text).into()),
+                }
+            };
+        run("init", &[], self.inputs.genesis_file()?)?;
+        let text = run("import", &geth_archive(), self.base()?)?;
         match has_imported(&text, self.head) {
             true => Ok(()),
             false => Err(format!("geth has not imported the chain: see {}", log.display()).into()),

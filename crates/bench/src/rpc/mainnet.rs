@@ -9,10 +9,10 @@ use super::{
     bench::Bench,
     engine::Consensus,
     measured::Measured,
-    server::{Kind, Setting, geth_archive},
+    server::{Kind, SCHEME, Setting},
 };
 use crate::{
-    geth::failed,
+    geth::{command, failed},
     report::{Report, median},
     state::stores::Failure,
     system,
@@ -25,7 +25,6 @@ use cambium_state::{Options, StdDisk};
 use cambium_workload::{Workload, WorkloadParams};
 use serde_json::{Value, json};
 use std::{
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -151,9 +150,8 @@ fn send(
                 .geth
                 .as_ref()
                 .ok_or("geth is not asked for")?;
-            let mut args = vec![OsString::from("init")];
-            args.extend(geth_archive());
-            args.extend(["--datadir".into(), dir.clone().into(), genesis.into()]);
+            let mut args = command("init", SCHEME, &dir);
+            args.push(genesis.into());
             let log = place.join("init.log");
             let limit = system::memory_available_bytes();
             let ended = geth.run(&args, limit, INIT_MAX, &log, &mut bench.notes)?;

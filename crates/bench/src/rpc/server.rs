@@ -26,6 +26,10 @@ const IDLE_SECONDS: f64 = 0.03;
 /// geth with the history of trie nodes under the path scheme, which 1.16 does not have.
 pub(super) const GETH_VERSION: &str = "v1.17.10";
 
+/// The path scheme: its flat states and its nodes by path make reads and blocks fast. The hash scheme reads states through the trie,
+/// and takes several times the disk.
+pub(super) const SCHEME: &str = "path";
+
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -137,6 +141,7 @@ impl Programs {
         let mut command = Command::new(geth.path());
         command.args(geth_archive());
         for option in [
+            ["--state.scheme", SCHEME],
             ["--syncmode", "full"],
             ["--maxpeers", "0"],
             ["--port", "0"],
@@ -159,13 +164,10 @@ impl Programs {
     }
 }
 
-/// Options of geth's archive: the path scheme, whose flat states and nodes by path make reads and blocks fast, with the history of
-/// values, of nodes and of logs for all blocks. The hash scheme reads states through the trie and takes several times the disk.
+/// Options of geth's archive: the history of values, of trie nodes, of logs and of transactions for all blocks.
 pub(super) fn geth_archive() -> Vec<OsString> {
     let cache = (MEMORY_BYTES >> 20).to_string();
     let options = [
-        "--state.scheme",
-        "path",
         "--gcmode",
         "archive",
         "--history.state",

@@ -13,11 +13,11 @@ use serde::Serialize;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_blockNumber", Kind::Quick, |call, params, reply| {
+        .with("eth_blockNumber", Kind::Value, |call, params, reply| {
             params.end()?;
             reply.value(&Quantity::from(call.node.head().number))
         })
-        .with("eth_chainId", Kind::Quick, |call, params, reply| {
+        .with("eth_chainId", Kind::Value, |call, params, reply| {
             params.end()?;
             reply.value(&Quantity::from(call.node.chain()?.spec().chain_id))
         })

@@ -20,7 +20,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             params.end()?;
             reply.value(&keccak256(bytes))
         })
-        .with("net_version", Kind::Quick, |call, params, reply| {
+        .with("net_version", Kind::Value, |call, params, reply| {
             params.end()?;
             reply.value(&call.node.chain()?.spec().chain_id.to_string())
         })

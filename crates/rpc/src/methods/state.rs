@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_getBalance", Kind::Quick, |call, mut params, reply| {
+        .with("eth_getBalance", Kind::Value, |call, mut params, reply| {
             let address = params.required()?;
             let state = block_id::state(call, &mut params)?;
             let account = state.account_at(address)?.unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         })
         .with(
             "eth_getTransactionCount",
-            Kind::Quick,
+            Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
                 let named = params.clone().optional::<BlockId>();
@@ -40,7 +40,7 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&Quantity::from(waiting.unwrap_or(account.nonce)))
             },
         )
-        .with("eth_getCode", Kind::Quick, |call, mut params, reply| {
+        .with("eth_getCode", Kind::Value, |call, mut params, reply| {
             let address = params.required()?;
             let state = block_id::state(call, &mut params)?;
             let code = match state.account_at(address)? {
@@ -53,7 +53,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         })
         .with(
             "eth_getStorageAt",
-            Kind::Quick,
+            Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
                 let slot = storage_key(&params.required::<String>()?)?;
