@@ -93,6 +93,9 @@ fn write_genesis(file: &Path, sparse: &SparseBlock, dir: &Path) -> Result<PathBu
     let mut genesis: Value = serde_json::from_slice(&bytes)?;
     let header = &sparse.header;
     genesis["alloc"] = replay["pre"].clone();
+    for account in genesis["alloc"].as_object_mut().into_iter().flatten() {
+        pad_slots(account.1);
+    }
     genesis["timestamp"] = json!(format!("{:#x}", header.timestamp - 12));
     genesis["gasLimit"] = json!(format!("{:#x}", header.gas_limit));
     // The block's base fee is lower by an eighth, so all transactions stay valid.
@@ -101,6 +104,18 @@ fn write_genesis(file: &Path, sparse: &SparseBlock, dir: &Path) -> Result<PathBu
     let path = dir.join("genesis.json");
     fs::write(&path, serde_json::to_vec(&genesis)?)?;
     Ok(path)
+}
+
+/// Writes keys and values of slots with all of their 64 digits, as geth wants them.
+fn pad_slots(account: &mut Value) {
+    let padded = |text: &str| format!("0x{:0>64}", text.trim_start_matches("0x"));
+    if let Some(slots) = account.get_mut("storage").and_then(Value::as_object_mut) {
+        let all = std::mem::take(slots).into_iter();
+        slots.extend(all.map(|(key, value)| {
+            let value = padded(value.as_str().unwrap_or_default());
+            (padded(&key), Value::from(value))
+        }));
+    }
 }
 
 fn chain(genesis: &Path, dir: &Path) -> Result<Chain, Failure> {

@@ -25,7 +25,7 @@ use cambium_testkit::Random;
 use std::{path::Path, sync::Arc, time::Instant};
 
 /// Proofs that are made again and again at each depth.
-const WARM_PROOFS: u64 = 2_000;
+const WARM_PROOFS: u64 = 200;
 /// Latency at an old block over that at the head.
 const WARM_MAX: f64 = 2.0;
 /// What the server may add to a proof of the history alone, in milliseconds.
