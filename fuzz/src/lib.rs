@@ -45,6 +45,7 @@ mod witness;
 mod witness_json;
 mod stateless;
 mod genesis;
+mod engine_ssz;
 mod seeds;
 
 pub use access_list::access_list;
@@ -52,6 +53,7 @@ pub use block_body::block_body;
 pub use block_record::block_record;
 pub use changes::changes;
 pub use checkpoint::checkpoint;
+pub use engine_ssz::engine_ssz;
 pub use entry_proof::entry_proof;
 pub use files::{block_file, era1};
 pub use genesis::genesis;
@@ -111,6 +113,8 @@ pub const TARGETS: &[Target] = &[
     // A number of one digit becomes a slot of 32 bytes, and is written as such.
     Target::new("genesis", genesis, 256 * KIB, KIB),
     Target::new("witness_json", witness_json, 256 * KIB, 512),
+    // An offset of 4 bytes becomes the place of an item, and then the item.
+    Target::new("engine_ssz", engine_ssz, 256 * KIB, 512),
 ];
 
 impl Target {

@@ -3,6 +3,7 @@
 use crate::{
     block_record::HEAD_BYTES,
     database::{meta, path},
+    engine_ssz::requests,
     entry_proof::{Layers, commitment, database as entries, key},
     index::SECTIONS,
     input::Output,
@@ -49,6 +50,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "stateless" => stateless(),
         "genesis" => genesis_files(),
         "witness_json" => witness_texts(),
+        "engine_ssz" => requests(),
         _ => Vec::new(),
     };
     let named = seeds.into_iter();

@@ -36,6 +36,7 @@ fn each_part_has_figures_and_answers_have_no_errors() {
         ("cold proof at the head", "p50 ms"),
         ("logs of one receiver in 30 blocks", "requests/s"),
         ("newPayload + forkchoiceUpdated over JSON", "blocks/s"),
+        ("newPayload + forkchoiceUpdated over SSZ", "blocks/s"),
     ] {
         assert!(
             value(measured, figure) > Some(0.0),

@@ -159,12 +159,33 @@ impl Chain {
         access_list: Option<&[u8]>,
     ) -> Result<PreparedBlock, ChainError> {
         let (announced, block) = self.announced_block(&rlp)?;
-        let decoded = self.decoded(announced.id, block, rlp, access_list, None);
+        Ok(self.recovered(self.decoded(announced.id, block, rlp, access_list, None)))
+    }
+
+    /// Prepares a block as [`prepare`](Self::prepare) that the caller has decoded, or composed of a payload. `rlp` is the
+    /// encoding of `block`, which is not verified.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare`](Self::prepare), but for [`ChainError::NotABlock`].
+    pub fn prepare_decoded(
+        &self,
+        block: Block,
+        rlp: Bytes,
+        access_list: Option<&[u8]>,
+    ) -> Result<PreparedBlock, ChainError> {
+        debug_assert_eq!(alloy_rlp::encode(&block), *rlp);
+        let announced = self.announce(block.header.clone(), &rlp, &OnTheirWay::new(0))?;
+        Ok(self.recovered(self.decoded(announced.id, block, rlp, access_list, None)))
+    }
+
+    /// Completes the preparation on the calling thread.
+    fn recovered(&self, decoded: Decoded) -> PreparedBlock {
         let senders = match decoded.needs_senders {
             true => self.senders(&decoded.block),
             false => Ok(Vec::new()),
         };
-        Ok(decoded.with_senders(senders))
+        decoded.with_senders(senders)
     }
 
     /// A block by itself, with a valid header.

@@ -13,7 +13,6 @@
 //! | module | content |
 //! |---|---|
 //! | `helpers` | threads that help builders |
-//! | `metrics` | figures for collectors: labels, the text format, a server over HTTP |
 //! | `range` | which part of the trie a shard owns |
 //! | `top` | the nodes above the shards, by which a shard verifies that its root is part of a block's |
 //! | `message`, `compact`, `bag` | requests, node bags, and how both travel |
@@ -33,7 +32,6 @@
 //! After DMPT and FVChain (the trie sharded over the memory of machines, lazily hashed; node bags; retention levels).
 
 mod helpers;
-mod metrics;
 mod range;
 mod top;
 mod message;
@@ -54,12 +52,12 @@ mod source;
 
 pub use bag::{NodeBag, ReadError, ReadGroup, ReadRequest};
 pub use builder::{BuildError, BuildTimings, Builder, Built, Incomplete, LeftOut};
-pub use members::{Role, RoleError, replicas};
-pub use message::RequestError;
-pub use metrics::{
+pub use cambium_metrics::{
     Count, LabelledMetrics, MetricsHost, MetricsLimits, MetricsPage, MetricsRegistry,
     MetricsServer, Tally,
 };
+pub use members::{Role, RoleError, replicas};
+pub use message::RequestError;
 pub use process::{
     BuilderOptions, BuilderProcess, BuilderProcessError, DatabaseFigures, FollowError, Followed,
     FollowingDatabase, Paused, Peer, ProcessError, ProcessOptions, RemotePeer, ShardProcess,

@@ -10,7 +10,6 @@ mod hostile_shards;
 mod lies;
 mod messages;
 mod metrics;
-mod metrics_server;
 mod nats_files;
 mod processes;
 mod promises;

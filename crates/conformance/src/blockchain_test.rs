@@ -180,6 +180,11 @@ pub struct BlockchainCase<B> {
 }
 
 impl<B: Backend> BlockchainCase<B> {
+    /// Returns the fork rules of the chain, or `None` if its network is unknown.
+    pub fn spec(&self) -> Option<ChainSpec> {
+        self.fixture.spec(self.pack)
+    }
+
     /// Imports the blocks, with or without their access lists.
     fn check(&self, spec: ChainSpec, with_lists: bool) -> Result<(), String> {
         let mut chain = self.fixture.start::<B>(spec)?;
@@ -246,7 +251,7 @@ impl<B: Backend> Case for BlockchainCase<B> {
     }
 
     fn run(&self) -> Verdict {
-        let Some(spec) = self.fixture.spec(self.pack) else {
+        let Some(spec) = self.spec() else {
             return Verdict::Skipped(format!("network {} is not known", self.fixture.network));
         };
         // Without its list, a block with a wrong list is rejected by the hash only. So both are

@@ -13,31 +13,63 @@ use crate::{
 };
 use alloy_primitives::Address;
 use revm::{
+    Database, Inspector,
     context::FrameStack,
     context_interface::Cfg,
     handler::{
         EthFrame, EthPrecompiles, EvmTr, FrameInitOrResult, FrameResult, ItemOrResult,
+        PrecompileProvider,
         evm::{ContextDbError, FrameInitResult, FrameTr},
         instructions::EthInstructions,
     },
-    interpreter::{FrameInput, interpreter::EthInterpreter, interpreter_action::FrameInit},
+    inspector::InspectorEvmTr,
+    interpreter::{
+        FrameInput, InterpreterResult, interpreter::EthInterpreter, interpreter_action::FrameInit,
+    },
     primitives::hardfork::SpecId,
 };
 
-type Context<DB> = EvmContext<Overlay<DB>>;
 type Frame = EthFrame<EthInterpreter>;
 
+/// The database of an EVM that executes transactions.
+pub(crate) trait EvmDatabase: Database + ObserveBalance {
+    /// Whether an account has storage, but neither code nor nonce.
+    fn has_bare_storage(&mut self, address: Address) -> Result<bool, Self::Error>;
+
+    /// Makes the EVM see a nonce of one for an account, or for none.
+    fn feign_nonce(&mut self, address: Option<Address>);
+}
+
+impl<DB: StateRead> EvmDatabase for Overlay<DB> {
+    fn has_bare_storage(&mut self, address: Address) -> Result<bool, DB::Error> {
+        Self::has_bare_storage(self, address)
+    }
+
+    fn feign_nonce(&mut self, address: Option<Address>) {
+        Self::feign_nonce(self, address);
+    }
+}
+
+/// An EVM that executes transactions.
+pub(crate) struct RulesEvm<D: Database, I = (), P = EthPrecompiles>(pub(crate) Evm<D, I, P>);
+
 /// An EVM that executes a block's transactions.
-pub(crate) struct BlockEvm<DB: StateRead>(pub(crate) Evm<Overlay<DB>>);
+pub(crate) type BlockEvm<DB> = RulesEvm<Overlay<DB>>;
 
 impl<DB: StateRead> BlockEvm<DB> {
     pub(crate) fn overlay(&mut self) -> &mut Overlay<DB> {
+        self.database()
+    }
+}
+
+impl<D: EvmDatabase, I, P> RulesEvm<D, I, P> {
+    fn database(&mut self) -> &mut D {
         &mut self.0.ctx.journaled_state.database
     }
 
     /// The address at which a frame is about to create a contract, if the account there has storage
     /// but neither code nor nonce.
-    fn storage_in_the_way(&mut self, frame: &FrameInit) -> Result<Option<Address>, DB::Error> {
+    fn storage_in_the_way(&mut self, frame: &FrameInit) -> Result<Option<Address>, D::Error> {
         let FrameInput::Create(inputs) = &frame.frame_input else {
             return Ok(None);
         };
@@ -45,7 +77,10 @@ impl<DB: StateRead> BlockEvm<DB> {
             return Ok(None);
         };
         let address = inputs.created_address(caller.info.nonce);
-        Ok(self.overlay().has_bare_storage(address)?.then_some(address))
+        Ok(self
+            .database()
+            .has_bare_storage(address)?
+            .then_some(address))
     }
 
     /// Notes that a frame depends on its caller's balance, if it sends value. That of the first
@@ -57,13 +92,13 @@ impl<DB: StateRead> BlockEvm<DB> {
             FrameInput::Empty => return,
         };
         if frame.depth > 0 && sends_value {
-            self.overlay().observe_balance(caller);
+            self.database().observe_balance(caller);
         }
     }
 
     /// Makes the EVM see a nonce of one for an account, or undoes that.
     fn feign_nonce(&mut self, address: Address, feign: bool) {
-        self.overlay().feign_nonce(feign.then_some(address));
+        self.database().feign_nonce(feign.then_some(address));
         if let Some(account) = self.0.ctx.journaled_state.state.get_mut(&address) {
             account.info.nonce = feign.into();
             account.original_info_mut().nonce = 0;
@@ -71,10 +106,14 @@ impl<DB: StateRead> BlockEvm<DB> {
     }
 }
 
-impl<DB: StateRead> EvmTr for BlockEvm<DB> {
-    type Context = Context<DB>;
-    type Instructions = EthInstructions<EthInterpreter, Context<DB>>;
-    type Precompiles = EthPrecompiles;
+impl<D, I, P> EvmTr for RulesEvm<D, I, P>
+where
+    D: EvmDatabase,
+    P: PrecompileProvider<EvmContext<D>, Output = InterpreterResult>,
+{
+    type Context = EvmContext<D>;
+    type Instructions = EthInstructions<EthInterpreter, EvmContext<D>>;
+    type Precompiles = P;
     type Frame = Frame;
 
     fn all(
@@ -146,5 +185,38 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
         let gas = caller.interpreter.gas.tracker_mut();
         amsterdam::after_settling(gas, &mut evm.ctx.chain, depth, amount);
         Ok(None)
+    }
+}
+
+impl<D, I, P> InspectorEvmTr for RulesEvm<D, I, P>
+where
+    D: EvmDatabase,
+    I: Inspector<EvmContext<D>>,
+    P: PrecompileProvider<EvmContext<D>, Output = InterpreterResult>,
+{
+    type Inspector = I;
+
+    fn all_inspector(
+        &self,
+    ) -> (
+        &Self::Context,
+        &Self::Instructions,
+        &P,
+        &FrameStack<Frame>,
+        &I,
+    ) {
+        self.0.all_inspector()
+    }
+
+    fn all_mut_inspector(
+        &mut self,
+    ) -> (
+        &mut Self::Context,
+        &mut Self::Instructions,
+        &mut P,
+        &mut FrameStack<Frame>,
+        &mut I,
+    ) {
+        self.0.all_mut_inspector()
     }
 }

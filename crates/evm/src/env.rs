@@ -12,7 +12,8 @@ use revm::{
     bytecode::opcode::SSTORE,
     context::{BlockEnv, CfgEnv, TxEnv},
     context_interface::{block::BlobExcessGasAndPrice, either::Either},
-    interpreter::Instruction,
+    handler::instructions::EthInstructions,
+    interpreter::{Instruction, interpreter::EthInterpreter},
     primitives::hardfork::SpecId,
 };
 
@@ -25,15 +26,22 @@ pub(crate) fn evm<DB: Database + ObserveBalance>(input: &BlockInput<'_>, db: DB)
         .with_cfg(cfg)
         .with_block(block);
     let mut evm = context.build_mainnet();
-    balances::install(&mut evm.instruction);
+    install(&mut evm.instruction, rules);
+    evm
+}
+
+/// Replaces the instructions that differ from revm's under these rules.
+pub(crate) fn install<DB: Database + ObserveBalance>(
+    table: &mut EthInstructions<EthInterpreter, EvmContext<DB>>,
+    rules: &Rules,
+) {
+    balances::install(table);
     if rules.eip1283 {
-        evm.instruction
-            .insert_instruction(SSTORE, Instruction::new(constantinople::sstore), 0);
+        table.insert_instruction(SSTORE, Instruction::new(constantinople::sstore), 0);
     }
     if rules.is(SpecId::AMSTERDAM) {
-        amsterdam::install(&mut evm.instruction);
+        amsterdam::install(table);
     }
-    evm
 }
 
 /// The configuration of revm for a block with these rules and this gas limit. From Amsterdam on, and in

@@ -4,33 +4,39 @@
 //! Every transaction adds to the beneficiary's balance. As an ordinary write, that would make each
 //! transaction depend on the one before.
 
-use crate::{StateRead, amsterdam, create::BlockEvm};
+use crate::{
+    amsterdam,
+    context::EvmContext,
+    create::{EvmDatabase, RulesEvm},
+};
 use alloy_primitives::U256;
 use revm::{
+    Database, Inspector,
     context::result::{EVMError, ExecutionResult, HaltReason, ResultGas},
     context_interface::{
         Block, Cfg, ContextTr, LocalContextTr, Transaction, context::take_error,
         transaction::TransactionType,
     },
     handler::{
-        EvmTr, FrameResult, Handler, handle_reservoir_remaining_gas, post_execution, pre_execution,
-        validation,
+        EthPrecompiles, EvmTr, FrameResult, Handler, PrecompileProvider,
+        handle_reservoir_remaining_gas, post_execution, pre_execution, validation,
     },
-    interpreter::{GasTracker, InitialAndFloorGas},
+    inspector::InspectorHandler,
+    interpreter::{GasTracker, InitialAndFloorGas, InterpreterResult, interpreter::EthInterpreter},
     primitives::hardfork::SpecId,
 };
 use std::{cell::Cell, marker::PhantomData};
 
 /// Handles one transaction.
-pub(crate) struct TransactionHandler<DB> {
+pub(crate) struct TransactionHandler<D, I = (), P = EthPrecompiles> {
     fee_is_apart: bool,
     fee: Cell<U256>,
     intrinsic_gas: Cell<u64>,
     authorizations_refund: Cell<u64>,
-    db: PhantomData<fn() -> DB>,
+    evm: PhantomData<fn() -> (D, I, P)>,
 }
 
-impl<DB> TransactionHandler<DB> {
+impl<D, I, P> TransactionHandler<D, I, P> {
     /// `fee_is_apart`: whether to withhold the beneficiary's fee.
     pub(crate) fn new(fee_is_apart: bool) -> Self {
         Self {
@@ -38,7 +44,7 @@ impl<DB> TransactionHandler<DB> {
             fee: Cell::default(),
             intrinsic_gas: Cell::default(),
             authorizations_refund: Cell::default(),
-            db: PhantomData,
+            evm: PhantomData,
         }
     }
 
@@ -59,13 +65,26 @@ impl<DB> TransactionHandler<DB> {
     }
 }
 
-fn is_amsterdam<DB: StateRead>(evm: &BlockEvm<DB>) -> bool {
-    evm.ctx_ref().cfg().spec().is_enabled_in(SpecId::AMSTERDAM)
+fn is_amsterdam<D: Database, I, P>(evm: &RulesEvm<D, I, P>) -> bool {
+    evm.0.ctx.cfg().spec().is_enabled_in(SpecId::AMSTERDAM)
 }
 
-impl<DB: StateRead> Handler for TransactionHandler<DB> {
-    type Evm = BlockEvm<DB>;
-    type Error = EVMError<DB::Error>;
+impl<D, I, P> InspectorHandler for TransactionHandler<D, I, P>
+where
+    D: EvmDatabase,
+    I: Inspector<EvmContext<D>>,
+    P: PrecompileProvider<EvmContext<D>, Output = InterpreterResult>,
+{
+    type IT = EthInterpreter;
+}
+
+impl<D, I, P> Handler for TransactionHandler<D, I, P>
+where
+    D: EvmDatabase,
+    P: PrecompileProvider<EvmContext<D>, Output = InterpreterResult>,
+{
+    type Evm = RulesEvm<D, I, P>;
+    type Error = EVMError<D::Error>;
     type HaltReason = HaltReason;
 
     /// As in revm, except that from Amsterdam on a transaction's gas limit may exceed the block's,

@@ -68,8 +68,7 @@ impl Limits {
 
     /// Adds the gas of a transaction.
     pub(crate) fn add(&mut self, gas: BlockGas) {
-        self.gas_used.regular += gas.regular;
-        self.gas_used.state += gas.state;
+        self.gas_used += gas;
     }
 }
 
@@ -214,7 +213,7 @@ impl<'a> BlockResults<'a> {
         Outcome {
             receipts_complete: complete || self.receipts.is_empty(),
             receipts: self.receipts,
-            gas_used: gas_used.regular.max(gas_used.state),
+            gas_used: gas_used.of_block(),
             blob_gas_used,
             requests: requests(deposits, contracts),
             changes,

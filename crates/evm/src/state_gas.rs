@@ -10,7 +10,7 @@ use revm::interpreter::GasTracker;
 
 /// Refunds of all running frames, by call depth.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refunds {
+pub struct Refunds {
     frames: Vec<FrameRefunds>,
     lost: u64,
 }

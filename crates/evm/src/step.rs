@@ -12,7 +12,7 @@
 use crate::{
     BlockInput, ExecutionError, StateRead, TransactionFault,
     access_list::StepAccesses,
-    create::BlockEvm,
+    create::{BlockEvm, EvmDatabase, RulesEvm},
     dao::{DRAINED, REFUND_CONTRACT},
     env,
     handler::TransactionHandler,
@@ -30,7 +30,7 @@ use revm::{
     primitives::hardfork::SpecId,
     state::EvmState,
 };
-use std::iter;
+use std::{iter, ops::AddAssign};
 
 /// The result of a transaction, from which its receipt is made.
 pub(crate) struct TransactionResult {
@@ -46,9 +46,60 @@ pub(crate) struct TransactionResult {
 
 /// Gas in its two dimensions (EIP-8037). Before Amsterdam all gas is regular.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BlockGas {
-    pub(crate) regular: u64,
-    pub(crate) state: u64,
+pub struct BlockGas {
+    /// Regular gas, in gas.
+    pub regular: u64,
+    /// State gas, in gas.
+    pub state: u64,
+}
+
+impl BlockGas {
+    /// The gas of a block whose transactions use this: the larger of both dimensions.
+    pub fn of_block(&self) -> u64 {
+        self.regular.max(self.state)
+    }
+}
+
+impl AddAssign for BlockGas {
+    fn add_assign(&mut self, more: Self) {
+        self.regular = self.regular.saturating_add(more.regular);
+        self.state = self.state.saturating_add(more.state);
+    }
+}
+
+/// The gas of a transaction that counts towards the block's. From Amsterdam on refunds are not
+/// subtracted (EIP-7778), and state gas is counted separately (EIP-8037).
+pub(crate) fn block_gas<D: EvmDatabase, I, P>(
+    evm: &RulesEvm<D, I, P>,
+    result: &ExecutionResult,
+    handler: &TransactionHandler<D, I, P>,
+) -> BlockGas {
+    let gas = result.gas();
+    let context = &evm.0.ctx;
+    if !context.cfg.spec.is_enabled_in(SpecId::AMSTERDAM) {
+        return BlockGas {
+            regular: gas.tx_gas_used(),
+            state: 0,
+        };
+    }
+    let state = gas.state_gas_spent_final();
+    let regular = match result {
+        // Gas burned by a collision is paid by the sender, but does not count for the block.
+        ExecutionResult::Halt {
+            reason: HaltReason::CreateCollision,
+            ..
+        } => handler.intrinsic_gas(),
+        _ => {
+            let paid = state.saturating_sub(handler.authorizations_refund());
+            let lost = context.chain.lost();
+            gas.total_gas_spent()
+                .saturating_sub(paid.saturating_add(lost))
+        }
+    };
+    BlockGas {
+        regular: regular.max(gas.floor_gas()),
+        state,
+    }
 }
 
 /// Sets the blooms of results that have none yet, hashing all their inputs in one batch.
@@ -79,7 +130,7 @@ pub(crate) struct StepRunner<'a, DB: StateRead> {
 
 impl<'a, DB: StateRead> StepRunner<'a, DB> {
     pub(crate) fn new(input: &'a BlockInput<'a>, overlay: Overlay<DB>) -> Self {
-        let evm = BlockEvm(env::evm(input, overlay));
+        let evm = RulesEvm(env::evm(input, overlay));
         Self { input, evm }
     }
 
@@ -153,7 +204,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
     fn run(
         &mut self,
         index: usize,
-        handler: &mut TransactionHandler<DB>,
+        handler: &mut TransactionHandler<Overlay<DB>>,
     ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>> {
         let fault = |reason| ExecutionError::InvalidTransaction { index, reason };
         let transaction = &self.input.transactions[index];
@@ -171,42 +222,12 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         let gas = result.gas();
         let result = TransactionResult {
             gas_used: gas.tx_gas_used(),
-            block_gas: self.block_gas(&result, handler),
+            block_gas: block_gas(&self.evm, &result, handler),
             success: result.is_success(),
             logs: result.into_logs(),
             bloom: None,
         };
         Ok((result, state))
-    }
-
-    /// The gas of a transaction that counts towards the block's. From Amsterdam on refunds are not
-    /// subtracted (EIP-7778), and state gas is counted separately (EIP-8037).
-    fn block_gas(&self, result: &ExecutionResult, handler: &TransactionHandler<DB>) -> BlockGas {
-        let gas = result.gas();
-        if !self.input.rules.is(SpecId::AMSTERDAM) {
-            return BlockGas {
-                regular: gas.tx_gas_used(),
-                state: 0,
-            };
-        }
-        let state = gas.state_gas_spent_final();
-        let regular = match result {
-            // Gas burned by a collision is paid by the sender, but does not count for the block.
-            ExecutionResult::Halt {
-                reason: HaltReason::CreateCollision,
-                ..
-            } => handler.intrinsic_gas(),
-            _ => {
-                let paid = state.saturating_sub(handler.authorizations_refund());
-                let lost = self.evm.0.ctx.chain.lost();
-                gas.total_gas_spent()
-                    .saturating_sub(paid.saturating_add(lost))
-            }
-        };
-        BlockGas {
-            regular: regular.max(gas.floor_gas()),
-            state,
-        }
     }
 
     /// Runs the step after the transactions: withdrawals, contract requests, rewards.

@@ -146,18 +146,22 @@ impl MemoryRun {
         low
     }
 
-    /// The values of a key before each of its changes in block `from` or later.
-    pub(crate) fn find_all(&self, key: &Key, from: BlockNumber) -> impl Iterator<Item = &[u8]> {
+    /// A key's changes in block `from` or later: the block of each, and the value before it.
+    pub(crate) fn find_all(
+        &self,
+        key: &Key,
+        from: BlockNumber,
+    ) -> impl Iterator<Item = (BlockNumber, &[u8])> {
         let first = self.seek(key.at(from).as_bytes());
         let entries = (first..).map_while(|at| self.entry(at));
         let key = *key;
         entries
             .take_while(move |entry| key_of(entry.position) == key.as_bytes())
-            .map(|entry| entry.value)
+            .map(|entry| (number_of(entry.position), entry.value))
     }
 
-    /// The value that a key had before its first change in block `from` or later.
-    pub(crate) fn find(&self, key: &Key, from: BlockNumber) -> Option<&[u8]> {
+    /// The first of these.
+    pub(crate) fn find(&self, key: &Key, from: BlockNumber) -> Option<(BlockNumber, &[u8])> {
         self.find_all(key, from).next()
     }
 }

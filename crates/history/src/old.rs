@@ -7,7 +7,7 @@ use crate::{
     run::{PagesAhead, reader::AtHand},
     runs::{LiveRun, Run, Runs},
 };
-use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, DecodeError, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, BlockNumber, DecodeError, Path};
 use cambium_trie::ProofTargets;
 use std::sync::Arc;
 
@@ -35,21 +35,36 @@ impl Old {
         ahead: &PagesAhead,
         decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, HistoryError> {
+        // An entry of a block that is not canonical any more has the value at the fork, which is the value here,
+        // too: had it changed between, that entry would come first.
+        self.first(key, ahead, |_, value| decode(value))
+    }
+
+    /// The first block since that changed a key.
+    pub(crate) fn changed_by(&self, key: &Key) -> Result<Option<BlockNumber>, HistoryError> {
+        self.first(key, &PagesAhead::NONE, |number, _| Ok(number))
+    }
+
+    /// What `look` finds in the block of a key's first change since, and the value before it.
+    fn first<T>(
+        &self,
+        key: &Key,
+        ahead: &PagesAhead,
+        look: impl Fn(BlockNumber, &[u8]) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, HistoryError> {
         let from = self.block.number + 1;
         for LiveRun { run, .. } in self.runs() {
-            // An entry of a block that is not canonical any more has the value at the fork, which is the value here,
-            // too: had it changed between, that entry would come first.
             match &run {
                 Run::Memory(run) => {
-                    if let Some(value) = run.find(key, from) {
-                        let value = decode(value).map(Some);
-                        return value.map_err(|error| bad_value(None, &error));
+                    if let Some((number, value)) = run.find(key, from) {
+                        let found = look(number, value).map(Some);
+                        return found.map_err(|error| bad_value(None, &error));
                     }
                 }
                 Run::File(run) => {
-                    if let Some(value) = run.find(key, from, ahead)? {
-                        let value = decode(&value).map(Some);
-                        return value.map_err(|error| bad_value(Some(run.path()), &error));
+                    if let Some((number, value)) = run.find(key, from, ahead)? {
+                        let found = look(number, &value).map(Some);
+                        return found.map_err(|error| bad_value(Some(run.path()), &error));
                     }
                 }
             }
@@ -68,7 +83,7 @@ impl Old {
         for LiveRun { run, .. } in self.runs() {
             match &run {
                 Run::Memory(run) => {
-                    for value in run.find_all(key, from) {
+                    for (_, value) in run.find_all(key, from) {
                         let outcome = visit(value).map_err(|error| bad_value(None, &error))?;
                         if outcome.is_break() {
                             return Ok(());
@@ -99,7 +114,7 @@ impl Old {
         while let Some(LiveRun { run, .. }) = runs.next() {
             match &run {
                 Run::Memory(run) => {
-                    for value in run.find_all(key, from) {
+                    for (_, value) in run.find_all(key, from) {
                         let outcome = visit(value).map_err(|error| bad_value(None, &error))?;
                         if outcome.is_break() {
                             return Ok(true);

@@ -111,6 +111,27 @@ impl StateAt {
         Ok(self.present.view.slot(account, slot)?)
     }
 
+    /// The first block after this one that changed the account at keccak(address), or its slot at keccak(slot), as far as the
+    /// history goes; `None` if none has, and for a state that is not below the history's newest block. Takes one device read in most
+    /// cases.
+    ///
+    /// # Errors
+    ///
+    /// As [`StateAt::account`].
+    pub fn changed_by(
+        &self,
+        account: &B256,
+        slot: Option<&B256>,
+    ) -> Result<Option<BlockNumber>, HistoryError> {
+        let Some(old) = &self.old else {
+            return Ok(None);
+        };
+        match slot {
+            None => old.changed_by(&Key::account(account)),
+            Some(slot) => old.changed_by(&Key::slot(account, slot)),
+        }
+    }
+
     /// Reads the code with that hash. Codes are never removed.
     ///
     /// # Errors

@@ -2,14 +2,19 @@
 
 use crate::{
     cancel::{Cancel, Leaving},
+    discovery::discoverable,
+    engine::Rest,
     error::RpcError,
     events::Events,
+    figures::{Figures, ServiceCounts},
+    held::{Held, Room, no_room},
     limits::Kind,
     params::Params,
-    reply::{Out, PIECES_WAITING, Piece, Reply, too_large},
+    reply::{Out, PIECE_BYTES, PIECES_WAITING, Piece, Reply, too_large},
     served::Served,
     table::{Call, Method, Methods},
 };
+use cambium_metrics::{LabelledMetrics, MetricsHost};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -20,8 +25,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 use tokio::{
     runtime::Handle,
@@ -38,37 +44,33 @@ const BRIEF_BYTES: usize = 1 << 10;
 const ID_BYTES_MAX: usize = 256;
 /// Most bytes of an error that is written whatever was written before.
 const SHORT_ERROR_BYTES: usize = 1024;
+/// A call that takes longer is told to the log.
+const SLOW: Duration = Duration::from_secs(1);
+/// Bytes that the answer to any request may have: it is held from the beginning.
+const ANSWER_BYTES: usize = PIECE_BYTES;
 const NULL: &str = "null";
 
 /// What answers requests: methods of a chain, on a bounded number of threads.
 pub struct Service {
     pub(crate) served: Arc<Served>,
+    /// What figures call it.
+    name: &'static str,
     methods: Methods,
+    pub(crate) rest: Option<Rest>,
+    pub(crate) figures: Arc<Figures>,
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
-    waiting: AtomicUsize,
+    room: Room,
     /// Requests that are being answered where they were received.
     brief: AtomicUsize,
     events: Mutex<Weak<Events>>,
-    requests: AtomicU64,
-    calls: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// What was answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceCounts {
-    /// Requests, each of them one call or a batch.
-    pub requests: u64,
-    /// Calls.
-    pub calls: u64,
-    /// Calls, and requests that are none, whose answer was an error.
-    pub errors: u64,
 }
 
 /// An answer on its way.
 pub(crate) struct Answer {
     pub(crate) pieces: mpsc::Receiver<Piece>,
+    /// Kept until the client has the answer.
+    pub(crate) held: Arc<Held>,
     /// Dropped with the answer: then the work ends.
     _leaving: Leaving,
 }
@@ -129,31 +131,50 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Serves methods of a chain.
+    /// Serves methods of a chain, and `rpc.discover`, which lists them.
     pub fn new(served: Arc<Served>, methods: Methods) -> Self {
         let limits = served.limits;
         Self {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
-            waiting: AtomicUsize::new(0),
             brief: AtomicUsize::new(0),
+            // A request that is allowed has room at least while there is no other.
+            room: Room::new(limits.held_bytes.max(limits.body_bytes + 2 * ANSWER_BYTES)),
             events: Mutex::default(),
-            requests: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
             served,
-            methods,
+            name: "rpc",
+            methods: discoverable(methods).counted_anew(),
+            rest: None,
+            figures: Arc::default(),
         }
+    }
+
+    /// Sets what figures call it, `rpc` otherwise: the label `service` tells several services of a process apart.
+    #[must_use]
+    pub fn with_name(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// Serves the Engine API over REST as well, by the same server.
+    #[must_use]
+    pub fn with_rest(self, rest: Rest) -> Self {
+        let rest = Some(rest);
+        Self { rest, ..self }
     }
 
     /// What was answered so far.
     pub fn counts(&self) -> ServiceCounts {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ServiceCounts {
-            requests: get(&self.requests),
-            calls: get(&self.calls),
-            errors: get(&self.errors),
-        }
+        self.figures.counts()
+    }
+
+    /// Bytes that requests and their answers hold now.
+    pub fn held_bytes(&self) -> usize {
+        self.room.held_bytes()
+    }
+
+    /// The share of a request in the room of the server, which grows while the request comes.
+    pub(crate) fn share(&self) -> Arc<Held> {
+        self.room.share()
     }
 
     /// What happens on the chain. It is followed while somebody wants it.
@@ -195,22 +216,25 @@ impl Service {
         out.into_rest()
     }
 
-    /// Begins to answer a request.
-    pub(crate) async fn answer(self: &Arc<Self>, body: Vec<u8>) -> Answer {
+    /// Begins to answer a request. `held` is its share.
+    pub(crate) async fn answer(self: &Arc<Self>, body: Vec<u8>, held: Arc<Held>) -> Answer {
         let cancel = Cancel::after(self.served.limits.time);
         let (to, pieces) = mpsc::channel(PIECES_WAITING);
         let answer = Answer {
             pieces,
+            held: Arc::clone(&held),
             _leaving: cancel.leaving(),
         };
+        if !held.grow_to(body.len() + ANSWER_BYTES) {
+            let _ = to.send(refusal(&no_room())).await;
+            return answer;
+        }
         let request = (body.len() <= SHORT_BYTES).then(|| self.take_apart(&body));
         let kind = request.as_ref().map_or(Kind::Scan, Request::kind);
         let permits = match self.turn(kind).await {
             Ok(permits) => permits,
             Err(error) => {
-                let mut out = Out::kept(u64::MAX);
-                let _ = write_error(&mut out, NULL, &error);
-                let _ = to.send(Piece::Last(out.into_rest())).await;
+                let _ = to.send(refusal(&error)).await;
                 return answer;
             }
         };
@@ -220,21 +244,25 @@ impl Service {
         let here = is_brief.then(|| self.place_here()).flatten();
         match (here, request) {
             (Some(_here), Some(request)) => {
-                let mut out = Out::kept(self.served.limits.answer_bytes);
-                if self.run(&body, request, &cancel, &mut out).is_ok() {
-                    let _ = to.try_send(Piece::Last(out.into_rest()));
-                }
+                let out = Out::kept(self.served.limits.answer_bytes);
+                self.answer_to(
+                    &body,
+                    request,
+                    &cancel,
+                    out.holding(held, body.len()),
+                    |last| to.try_send(last).is_ok(),
+                );
             }
-            (_, request) => self.hand_over(body, request, permits, cancel, to),
+            (_, request) => self.hand_over(body, request, permits, cancel, held, to),
         }
         answer
     }
 
     /// A place to answer a brief request on a thread of the network, if fewer than half of these do so: a read may have to wait for the
     /// disk, and the others go on meanwhile.
-    fn place_here(&self) -> Option<Waiting<'_>> {
+    fn place_here(&self) -> Option<Here<'_>> {
         let most = Handle::current().metrics().num_workers() / 2;
-        let here = Waiting(&self.brief);
+        let here = Here(&self.brief);
         (here.0.fetch_add(1, Ordering::Relaxed) < most).then_some(here)
     }
 
@@ -245,6 +273,7 @@ impl Service {
         request: Option<Request>,
         permits: [OwnedSemaphorePermit; 2],
         cancel: Cancel,
+        held: Arc<Held>,
         to: mpsc::Sender<Piece>,
     ) {
         let service = Arc::clone(self);
@@ -252,21 +281,44 @@ impl Service {
             let _permits = permits;
             let request = request.unwrap_or_else(|| service.take_apart(&body));
             let limits = &service.served.limits;
-            let mut out = match request {
+            let out = match request {
                 Request::Batch(_) => Out::kept(limits.batch_bytes),
                 _ => Out::streaming(to.clone(), limits.answer_bytes),
             };
-            if service.run(&body, request, &cancel, &mut out).is_ok() {
-                let _ = to.blocking_send(Piece::Last(out.into_rest()));
-            }
+            let out = out.holding(held, body.len());
+            service.answer_to(&body, request, &cancel, out, |last| {
+                to.blocking_send(last).is_ok()
+            });
         });
     }
 
+    /// Answers a request, and sends the last piece of the answer.
+    fn answer_to(
+        &self,
+        body: &[u8],
+        request: Request,
+        cancel: &Cancel,
+        mut out: Out,
+        send: impl FnOnce(Piece) -> bool,
+    ) {
+        let figures = &self.figures;
+        figures.request_bytes.add(body.len() as u64);
+        let ran = self.run(body, request, cancel, &mut out);
+        figures.answer_bytes.add(out.len());
+        let sent = match ran {
+            Ok(()) => send(Piece::Last(out.into_rest())),
+            Err(GivenUp) => false,
+        };
+        if !sent {
+            figures.given_up.add(1);
+        }
+    }
+
     /// Waits for a thread, and for the share of the kind.
-    async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
+    pub(crate) async fn turn(&self, kind: Kind) -> Result<[OwnedSemaphorePermit; 2], RpcError> {
         let limits = &self.served.limits;
-        let waiting = Waiting(&self.waiting);
-        if waiting.0.fetch_add(1, Ordering::Relaxed) >= limits.waiting {
+        let (_waiting, before) = Waiting::new(&self.figures);
+        if before >= limits.waiting as u64 {
             return Err(RpcError::new(
                 RpcError::LIMIT,
                 "too many requests wait: ask again later",
@@ -361,10 +413,10 @@ impl Service {
         cancel: &Cancel,
         out: &mut Out,
     ) -> Result<(), GivenUp> {
-        count(&self.requests);
+        self.figures.requests.add(1);
         match request {
             Request::Bad(error) => {
-                count(&self.errors);
+                self.figures.failed(error.code);
                 write_error(out, NULL, &error)
             }
             Request::One(found) => self.run_one(body, found, cancel, out),
@@ -409,22 +461,27 @@ impl Service {
         let wants_answer = found.id.is_some();
         let id = text(found.id.unwrap_or(0..0));
         let start = out.len();
-        count(&self.calls);
+        self.figures.calls.add(1);
         let result = match found.call {
             Err(error) => Err(error),
             Ok((method, params)) => {
                 let mut reply = Reply::new(out, id);
                 let params = params.map(text);
+                let began = Instant::now();
                 let run = || self.run_method(&method, params, cancel, &mut reply);
                 // A method that panics costs its own answer.
                 let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                     Err(RpcError::internal("the method panicked, which is a bug"))
                 });
-                reply.end(result)
+                let result = reply.end(result);
+                let taken = began.elapsed();
+                method.figures.add(result.is_ok(), taken);
+                tell_slow(&method.signature.name, taken, out.len() - start);
+                result
             }
         };
-        if result.is_err() {
-            count(&self.errors);
+        if let Err(error) = &result {
+            self.figures.failed(error.code);
         }
         match result {
             _ if !wants_answer && !out.has_gone_since(start) => {
@@ -447,8 +504,9 @@ impl Service {
         cancel: &Cancel,
         reply: &mut Reply<'_>,
     ) -> Result<(), RpcError> {
+        let _span = tracing::debug_span!("call", method = &*method.signature.name).entered();
         cancel.check()?;
-        let params = Params::parse(params)?;
+        let params = Params::parse(params)?.of(&method.signature);
         let node = self.served.node();
         let call = Call {
             node: &node,
@@ -459,20 +517,73 @@ impl Service {
     }
 }
 
-fn count(counter: &AtomicU64) {
-    // Nothing else is told by the number.
-    counter.fetch_add(1, Ordering::Relaxed);
+impl MetricsHost for Service {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        let own = ("service", self.name);
+        for method in self.methods.sorted() {
+            let name = &method.signature.name;
+            method.figures.report(own, name, metrics);
+        }
+        if let Some(rest) = &self.rest {
+            rest.report(own, metrics);
+        }
+        let limits = &self.served.limits;
+        for kind in Kind::ALL {
+            metrics.labels(&[own, ("kind", kind.name())]);
+            let all = limits.threads_of(kind);
+            let busy = all - self.shares[kind as usize].available_permits().min(all);
+            metrics.gauges([
+                (
+                    "api_threads_taken",
+                    "Threads that a kind of work has, those that wait for a thread of the pool among them.",
+                    busy as u64,
+                ),
+                (
+                    "api_threads_max",
+                    "Threads that a kind of work may have at once.",
+                    all as u64,
+                ),
+            ]);
+        }
+        self.figures.report(own, metrics);
+        metrics.labels(&[]);
+    }
+}
+
+/// Tells the log of a call that took long.
+pub(crate) fn tell_slow(method: &str, taken: Duration, bytes: u64) {
+    if taken >= SLOW {
+        let seconds = taken.as_secs_f64();
+        tracing::info!(method, seconds, bytes, "a slow call");
+    }
 }
 
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
 
-/// A request that is counted.
-struct Waiting<'a>(&'a AtomicUsize);
+/// A request that is answered where it was received.
+struct Here<'a>(&'a AtomicUsize);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request that waits.
+struct Waiting<'a>(&'a Figures);
+
+impl<'a> Waiting<'a> {
+    /// Returns how many waited before.
+    fn new(figures: &'a Figures) -> (Self, u64) {
+        let before = figures.waiting.add(1);
+        (Self(figures), before)
+    }
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.sub(1);
     }
 }
 
@@ -492,6 +603,11 @@ fn write_error(out: &mut Out, id: &str, error: &RpcError) -> Result<(), GivenUp>
         out.write_all(b"}")
     });
     written.map_err(|_| GivenUp)
+}
+
+/// The answer to a request that is refused as a whole.
+fn refusal(error: &RpcError) -> Piece {
+    Piece::Last(error_text(NULL, error).into_bytes())
 }
 
 /// The answer that is an error.

@@ -6,7 +6,7 @@
 //!   dispatch    a request or a batch -> calls -> answers, on a thread of the pool, in the turn of its kind; brief ones at once
 //!     |
 //!   methods/    a table from names to functions; callers add methods and replace them
-//!   engine/     methods for a consensus client, in a service of their own
+//!   engine/     methods for a consensus client, in a service of their own; the same by REST with SSZ
 //!     |
 //!   pool/       transactions that wait
 //!   builder/    blocks that are built of them
@@ -21,8 +21,11 @@
 
 mod error;
 mod limits;
+mod figures;
 mod cancel;
+mod signature;
 mod params;
+mod held;
 mod reply;
 mod filter;
 mod polled;
@@ -32,15 +35,21 @@ mod served;
 mod table;
 mod methods;
 mod engine;
+mod discovery;
 mod events;
 mod dispatch;
+mod rest;
 mod server;
 
 pub use builder::BuildOptions;
 pub use cancel::Cancel;
-pub use dispatch::{Service, ServiceCounts};
-pub use engine::Engine;
+pub use dispatch::Service;
+pub use engine::{
+    BlobsRequest, BodiesRequest, CellsRequest, Engine, ForkchoiceUpdate, PayloadEnvelope, Rest,
+    SszError,
+};
 pub use error::RpcError;
+pub use figures::ServiceCounts;
 pub use limits::{Kind, Limits};
 pub use params::Params;
 pub use pool::{Pool, PoolLimits};

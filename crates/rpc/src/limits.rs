@@ -65,6 +65,8 @@ pub struct Limits {
     pub threads: usize,
     /// Most requests that wait for a thread. Further ones are refused.
     pub waiting: usize,
+    /// Most bytes that all requests and their answers hold in memory. Further ones are refused.
+    pub held_bytes: usize,
     /// Longest time for an answer.
     pub time: Duration,
     /// Longest time for executing a call.
@@ -99,6 +101,7 @@ impl Default for Limits {
             batch_bytes: 25_000_000,
             threads: (2 * cambium_crew::threads()).max(4),
             waiting: 4096,
+            held_bytes: 512 << 20,
             time: Duration::from_secs(30),
             call_time: Duration::from_secs(5),
             call_gas: 50_000_000,

@@ -1,6 +1,9 @@
 //! Parameters of a call, one after another.
 
-use crate::error::RpcError;
+use crate::{
+    error::RpcError,
+    signature::{Position, Signature},
+};
 use alloy_primitives::B256;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,6 +16,8 @@ const COUNT_MAX: usize = 64;
 pub struct Params<'a> {
     items: Vec<&'a RawValue>,
     at: usize,
+    /// Of the method that takes them, for messages.
+    signature: Option<&'a Signature>,
 }
 
 impl<'a> Params<'a> {
@@ -31,7 +36,36 @@ impl<'a> Params<'a> {
                 "too many arguments, want at most {COUNT_MAX}"
             )));
         }
-        Ok(Self { items, at: 0 })
+        Ok(Self {
+            items,
+            ..Self::default()
+        })
+    }
+
+    /// Those of a method with this signature.
+    pub(crate) fn of(self, signature: &'a Signature) -> Self {
+        Self {
+            signature: Some(signature),
+            ..self
+        }
+    }
+
+    const fn position(&self, at: usize) -> Position<'a> {
+        Position(at, self.signature)
+    }
+
+    /// Asserts that a method takes what it declares.
+    fn assert_declared(&self, is_required: bool) {
+        let declared = self.signature.and_then(|own| own.params.as_ref());
+        debug_assert!(
+            declared.is_none_or(|all| {
+                let own = all.get(self.at);
+                own.is_some_and(|own| own.is_required == is_required)
+            }),
+            "parameter {} is not declared as it is taken: {:?}",
+            self.at,
+            self.signature
+        );
     }
 
     /// The next one as it was sent; `None` at the end.
@@ -47,10 +81,11 @@ impl<'a> Params<'a> {
     ///
     /// [`RpcError::PARAMS`] if it is something else.
     pub fn optional<T: Deserialize<'a>>(&mut self) -> Result<Option<T>, RpcError> {
-        let at = self.at;
+        self.assert_declared(false);
+        let at = self.position(self.at);
         match self.raw() {
             None => Ok(None),
-            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| invalid(at, &error)),
+            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| invalid(&at, &error)),
         }
     }
 
@@ -60,10 +95,11 @@ impl<'a> Params<'a> {
     ///
     /// [`RpcError::PARAMS`] if it is missing, or something else.
     pub fn required<T: Deserialize<'a>>(&mut self) -> Result<T, RpcError> {
-        let at = self.at;
+        self.assert_declared(true);
+        let at = self.position(self.at);
         let missing = || RpcError::params(format!("missing value for required argument {at}"));
         let raw = self.raw().ok_or_else(missing)?;
-        serde_json::from_str(raw.get()).map_err(|error| invalid(at, &error))
+        serde_json::from_str(raw.get()).map_err(|error| invalid(&at, &error))
     }
 
     /// The next one, which is a hash: 32 bytes in hex, with `0x` before them.
@@ -77,7 +113,8 @@ impl<'a> Params<'a> {
         match self.items[at].get().starts_with("\"0x") {
             true => Ok(hash),
             false => Err(RpcError::params(format!(
-                "invalid argument {at}: hex string without 0x prefix"
+                "invalid argument {}: hex string without 0x prefix",
+                self.position(at)
             ))),
         }
     }
@@ -88,6 +125,13 @@ impl<'a> Params<'a> {
     ///
     /// [`RpcError::PARAMS`] if there are any.
     pub fn end(&self) -> Result<(), RpcError> {
+        let declared = self.signature.and_then(|own| own.params.as_ref());
+        debug_assert!(
+            declared.is_none_or(|all| all.len() == self.at),
+            "{} parameters are taken: {:?}",
+            self.at,
+            self.signature
+        );
         match self.items.len() > self.at {
             true => Err(RpcError::params(format!(
                 "too many arguments, want at most {}",
@@ -99,7 +143,7 @@ impl<'a> Params<'a> {
 }
 
 /// The error of an argument, without its place in the text.
-pub(crate) fn invalid(at: usize, error: &serde_json::Error) -> RpcError {
+pub(crate) fn invalid(at: &Position<'_>, error: &serde_json::Error) -> RpcError {
     let text = error.to_string();
     let what = text
         .rsplit_once(" at line")

@@ -20,8 +20,13 @@ const FORGOTTEN: Duration = Duration::from_secs(300);
 pub(crate) enum Asks {
     Blocks,
     Logs(Box<(FilterObject, LogFilter)>),
-    /// Pending transactions, of which there are none.
-    Nothing,
+    /// Pending transactions.
+    Pending {
+        /// Whether with all their fields.
+        whole: bool,
+        /// How many the client was told of, or was there before.
+        told: Mutex<u64>,
+    },
 }
 
 /// A filter.

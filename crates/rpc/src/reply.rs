@@ -1,9 +1,13 @@
 //! Answers, written while they are made.
 
-use crate::error::RpcError;
+use crate::{
+    error::RpcError,
+    held::{Held, no_room},
+};
 use serde::Serialize;
 use std::{
     io::{self, Write},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{runtime::Handle, sync::mpsc, time::timeout};
@@ -31,6 +35,8 @@ pub(crate) struct Out {
     to: Option<mpsc::Sender<Piece>>,
     sent: u64,
     bytes_max: u64,
+    /// What the request and its answer hold, and how much of it is the request's. `None` if nobody counts it.
+    held: Option<(Arc<Held>, usize)>,
 }
 
 impl Out {
@@ -41,6 +47,7 @@ impl Out {
             to: Some(to),
             sent: 0,
             bytes_max,
+            held: None,
         }
     }
 
@@ -51,7 +58,37 @@ impl Out {
             to: None,
             sent: 0,
             bytes_max,
+            held: None,
         }
+    }
+
+    /// Counts the answer as held by its request, which has `request_bytes`.
+    pub(crate) fn holding(self, held: Arc<Held>, request_bytes: usize) -> Self {
+        Self {
+            held: Some((held, request_bytes)),
+            ..self
+        }
+    }
+
+    /// Holds this many bytes of the answer. False if there is no room for them.
+    fn hold(&self, bytes: usize) -> bool {
+        let held = self.held.as_ref();
+        held.is_none_or(|(held, request)| held.grow_to(request + bytes))
+    }
+
+    /// Makes room in the buffer. Fails if the server has none.
+    fn reserve(&mut self, more: usize) -> io::Result<()> {
+        let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
+        if len + more <= capacity.max(PIECE_BYTES) {
+            return Ok(());
+        }
+        let wanted = (len + more).max(capacity + capacity / 2);
+        // Errors, and what is between answers, are short: they are written in any case.
+        if !self.hold(wanted) && self.bytes_max != u64::MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.buffer.reserve_exact(wanted - len);
+        Ok(())
     }
 
     /// Bytes so far.
@@ -67,6 +104,7 @@ impl Out {
     /// Whether so many bytes more are allowed.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.len().saturating_add(bytes as u64) <= self.bytes_max
+            && self.hold(self.buffer.len().saturating_add(bytes))
     }
 
     /// Takes back what was written since it had this length, of which nothing has gone.
@@ -93,10 +131,16 @@ impl Write for Out {
         if self.len() + bytes.len() as u64 > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        self.reserve(bytes.len())?;
         self.buffer.extend_from_slice(bytes);
         if let Some(to) = &self.to
             && self.buffer.len() >= PIECE_BYTES
         {
+            // This piece, and as many as may wait before it.
+            let pieces = self.buffer.len() + PIECES_WAITING * PIECE_BYTES;
+            if self.sent == 0 && !self.hold(pieces) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
             let piece = std::mem::take(&mut self.buffer);
             self.sent += piece.len() as u64;
             // A client that is slower than that does without: the thread is wanted by others.
@@ -190,6 +234,7 @@ pub(crate) fn too_large() -> RpcError {
 fn write_error(kind: io::ErrorKind) -> RpcError {
     match kind {
         io::ErrorKind::FileTooLarge => too_large(),
+        io::ErrorKind::OutOfMemory => no_room(),
         _ => RpcError::new(RpcError::TIMEOUT, "the client has left"),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{builder::BuildOptions, limits::Limits, polled::Filters, pool::Pool};
 use alloy_primitives::B256;
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost};
 use cambium_node::Node;
 use cambium_primitives::BlockId;
 use cambium_state::{Db, StateError};
@@ -26,6 +27,9 @@ pub struct Served {
     pub(crate) tip: Mutex<Option<(B256, u128)>>,
     pub(crate) filters: Filters,
     pool: Option<Arc<Pool>>,
+    /// Why the writer can't be followed; `None` if it is.
+    trouble: Mutex<Option<String>>,
+    follow_errors: Count,
     pub(crate) building: BuildOptions,
 }
 
@@ -44,6 +48,8 @@ impl Served {
             tip: Mutex::default(),
             filters: Filters::default(),
             pool: None,
+            trouble: Mutex::default(),
+            follow_errors: Count::default(),
             building: BuildOptions::default(),
         }
     }
@@ -100,6 +106,30 @@ impl Served {
     }
 }
 
+/// The figures of the database ([`Db::report`]) and of the pool, and whether the process that writes is followed.
+impl MetricsHost for Served {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        let node = self.node();
+        // It has no errors today, and without its figures the others are there.
+        let _ = node.db().report(metrics);
+        metrics.counters([(
+            "follow_errors",
+            "Looks at what the writing process has done that failed; 0 in a process that writes itself.",
+            self.follow_errors.get(),
+        )]);
+        if let Some(pool) = &self.pool {
+            pool.report(metrics);
+        }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        match &*self.trouble.lock() {
+            None => Ok(()),
+            Some(trouble) => Err(format!("the writer can't be followed: {trouble}")),
+        }
+    }
+}
+
 /// Moves the node with the writer. An error is reported once, and tried again.
 fn follow(served: &Weak<Served>, mut db: Db, report: &dyn Fn(&StateError)) {
     let mut at = (db.head(), db.finality());
@@ -110,9 +140,16 @@ fn follow(served: &Weak<Served>, mut db: Db, report: &dyn Fn(&StateError)) {
             return;
         };
         match db.catch_up() {
-            Ok(_) => was_wrong = false,
+            Ok(_) => {
+                if was_wrong {
+                    *served.trouble.lock() = None;
+                }
+                was_wrong = false;
+            }
             Err(error) => {
+                served.follow_errors.add(1);
                 if !was_wrong {
+                    *served.trouble.lock() = Some(error.to_string());
                     report(&error);
                 }
                 was_wrong = true;

@@ -3,10 +3,12 @@
 use crate::{
     cancel::Cancel,
     error::RpcError,
+    figures::MethodFigures,
     limits::{Kind, Limits},
     params::Params,
     reply::Reply,
     served::Served,
+    signature::Signature,
 };
 use cambium_node::Node;
 use std::{collections::HashMap, sync::Arc};
@@ -33,8 +35,10 @@ type Run = dyn Fn(&Call<'_>, Params<'_>, &mut Reply<'_>) -> Result<(), RpcError>
 /// A method.
 #[derive(Clone)]
 pub(crate) struct Method {
+    pub(crate) signature: Arc<Signature>,
     pub(crate) kind: Kind,
     pub(crate) run: Arc<Run>,
+    pub(crate) figures: Arc<MethodFigures>,
 }
 
 /// Methods by their names.
@@ -66,18 +70,32 @@ impl Methods {
     }
 
     /// Adds a method, or replaces the one with this name.
+    ///
+    /// `signature` is its name, with which it may declare parameters and its result: `my_sum(First, Second?) -> Sum`. A question mark
+    /// marks what may be missing. Errors name declared parameters, and `rpc.discover` lists them.
+    ///
+    /// # Panics
+    ///
+    /// If the signature is malformed, or a parameter that must be there follows one that may be missing.
     #[must_use]
     pub fn with(
         mut self,
-        name: &str,
+        signature: &str,
         kind: Kind,
         run: impl Fn(&Call<'_>, Params<'_>, &mut Reply<'_>) -> Result<(), RpcError>
         + Send
         + Sync
         + 'static,
     ) -> Self {
-        let run = Arc::new(run);
-        self.all.insert(name.to_owned(), Method { kind, run });
+        let parsed = Signature::parse(signature);
+        let parsed = parsed.unwrap_or_else(|| panic!("{signature:?} is not a signature"));
+        let method = Method {
+            signature: Arc::new(parsed),
+            kind,
+            run: Arc::new(run),
+            figures: Arc::default(),
+        };
+        self.all.insert(method.signature.name.clone(), method);
         self
     }
 
@@ -91,6 +109,21 @@ impl Methods {
     /// The names, in no order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
+    }
+
+    /// The same methods with counters of their own.
+    pub(crate) fn counted_anew(mut self) -> Self {
+        for method in self.all.values_mut() {
+            method.figures = Arc::default();
+        }
+        self
+    }
+
+    /// The methods, by their names in order.
+    pub(crate) fn sorted(&self) -> Vec<&Method> {
+        let mut all: Vec<_> = self.all.values().collect();
+        all.sort_unstable_by_key(|own| &own.signature.name);
+        all
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Method> {

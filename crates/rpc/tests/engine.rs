@@ -19,13 +19,13 @@ use std::{
     sync::Arc,
 };
 
-fn tests() -> Option<PathBuf> {
+pub(crate) fn tests() -> Option<PathBuf> {
     let folder = Pack::ExecutionApis.open(&["execution-apis"])?;
     Some(folder.join("execution-apis/tests"))
 }
 
 /// The blocks of the public chain past the merge, and a consensus client of another chain that has those before it.
-fn at_the_merge(tests: &Path) -> (Vec<Known>, Consensus) {
+pub(crate) fn at_the_merge(tests: &Path) -> (Vec<Known>, Consensus) {
     let whole = chain_of(&tests.join("genesis.json"), &tests.join("chain.rlp"));
     let disk: Arc<FaultyDisk> = Arc::new(FaultyDisk::new(3));
     let genesis = tests.join("genesis.json");
@@ -48,7 +48,7 @@ fn at_the_merge(tests: &Path) -> (Vec<Known>, Consensus) {
     (known, Consensus::new(served))
 }
 
-fn valid(hash: B256) -> Value {
+pub(crate) fn valid(hash: B256) -> Value {
     json!({"status": "VALID", "latestValidHash": hash, "validationError": null})
 }
 
@@ -230,7 +230,7 @@ fn invalid_blocks_and_their_descendants_are_remembered() {
 }
 
 /// A consensus client of a workload's genesis, and the blocks of the workload.
-fn workload(fork: Fork) -> (Vec<Known>, Consensus, cambium_workload::Workload) {
+pub(crate) fn workload(fork: Fork) -> (Vec<Known>, Consensus, cambium_workload::Workload) {
     let (workload, other) = made_at(3, fork);
     let genesis = other.block(0).unwrap().header;
     let generated = workload.generate(&genesis, &mut ChainSealer(&other), |_| Ok(()));

@@ -3,10 +3,23 @@
 #[allow(unreachable_pub)]
 mod common;
 
+mod access_lists;
+mod cells;
+mod discovery;
 mod engine;
 mod execution_apis;
+mod figures;
+mod fill;
+mod gas;
+mod held;
 mod jwt;
+mod pending;
 mod pool;
+mod ranges;
+mod replay;
 mod requests;
+mod rest;
+mod rest_server;
 mod server;
 mod simulate;
+mod ssz;

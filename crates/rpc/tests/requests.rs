@@ -183,3 +183,28 @@ fn small_requests_do_not_take_much() {
         assert_eq!(code(&traced), -32000, "{traced}");
     }
 }
+
+#[test]
+fn capabilities_say_what_is_kept() {
+    let service = service();
+    let asked = r#"{"jsonrpc":"2.0","id":1,"method":"eth_capabilities"}"#;
+    let kept = ask(&service, asked)["result"].clone();
+    let all = json!({"disabled": false, "oldestBlock": "0x0"});
+    // Without a history the state at the head alone is there for any time to come.
+    let newest = json!({
+        "disabled": false,
+        "oldestBlock": "0x3",
+        "deleteStrategy": {"type": "window", "retentionBlocks": "0x1"},
+    });
+    assert_eq!(kept["head"]["number"], "0x3");
+    for (resource, expected) in [
+        ("blocks", &all),
+        ("tx", &all),
+        ("receipts", &all),
+        ("logs", &all),
+        ("state", &newest),
+        ("stateproofs", &newest),
+    ] {
+        assert_eq!(&kept[resource], expected, "{resource}");
+    }
+}

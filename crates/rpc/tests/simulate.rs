@@ -1,7 +1,7 @@
 //! Simulated blocks against those that were made, on all kinds of states, and limits.
 
 use crate::common::{ask, service_of, workload_chain};
-use cambium_chain::{Chain, ChainSealer};
+use cambium_chain::{Chain, ChainSealer, Fork};
 use cambium_history::{History, HistoryOptions, WholeNodes};
 use cambium_index::{ChainIndex, IndexOptions};
 use cambium_node::Node;
@@ -16,7 +16,12 @@ const OLD: u64 = 5;
 
 /// A chain whose old blocks have left the log, with an index and a history.
 fn chain_on(disk: &Arc<dyn Disk>, nodes: Option<WholeNodes>) -> (Chain, History) {
+    chain_at(WorkloadParams::default().fork, disk, nodes)
+}
+
+fn chain_at(fork: Fork, disk: &Arc<dyn Disk>, nodes: Option<WholeNodes>) -> (Chain, History) {
     let workload = Workload::new(WorkloadParams {
+        fork,
         accounts: 300,
         senders: Some(20),
         blocks: BLOCKS,
@@ -117,6 +122,7 @@ fn compare(service: &Service, number: u64) {
         "logsBloom",
         "stateRoot",
         "requestsHash",
+        "blockAccessListHash",
     ] {
         assert_eq!(
             simulated[field], made[field],
@@ -134,10 +140,31 @@ fn a_simulated_block_has_the_roots_of_the_one_that_was_made() {
     let (chain, history) = chain_on(&disk, Some(WholeNodes { one_of }));
     let reader = service(Node::open(directory.path(), 64 << 20).unwrap());
     let writer = service(Node::of_chain(chain).with_history(history));
+    let asked = r#"{"jsonrpc":"2.0","id":1,"method":"eth_capabilities"}"#;
     for service in [&writer, &reader] {
+        // The history and the index have what has left the log.
+        let kept = ask(service, asked)["result"].clone();
+        for resource in ["state", "stateproofs", "blocks"] {
+            assert_eq!(
+                kept[resource],
+                json!({"disabled": false, "oldestBlock": "0x0"})
+            );
+        }
         for number in [1, OLD + 1, BLOCKS - 2, BLOCKS - 1, BLOCKS] {
             compare(service, number);
         }
+    }
+}
+
+#[test]
+fn a_simulated_block_of_amsterdam_has_the_gas_and_the_access_list_of_the_one_that_was_made() {
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(5));
+    let (chain, history) = chain_at(Fork::Amsterdam, &disk, None);
+    let hash = chain.block(BLOCKS).unwrap().header.block_access_list_hash;
+    assert!(hash.is_some());
+    let service = service(Node::of_chain(chain).with_history(history));
+    for number in BLOCKS - 3..=BLOCKS {
+        compare(&service, number);
     }
 }
 

@@ -74,6 +74,7 @@ pub use pages::{
 pub use read::{
     ahead::AheadReader,
     batch::{CHUNK_KEYS, PORTION_FOUND_KEYS_MIN, PORTION_KEYS_MIN},
+    explore::{MapPage, ReadStep},
     snapshot::{Slots, Snapshot, TopLeaves},
 };
 pub use rebuild::rebuild;

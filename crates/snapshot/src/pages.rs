@@ -280,6 +280,11 @@ impl Pages {
         Ok(page)
     }
 
+    /// Whether a page is in memory. It is not used by that, and nothing is counted.
+    pub(crate) fn has(&self, addr: PageAddr) -> bool {
+        self.cache.contains_key(&addr) || self.resident.has(addr)
+    }
+
     /// Returns a page that is in memory, but not in the cache.
     fn use_resident(&self, addr: PageAddr) -> Option<Arc<Page>> {
         let found = self.resident.get(addr)?;

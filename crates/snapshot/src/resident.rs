@@ -97,6 +97,12 @@ impl ResidentPages {
         }
     }
 
+    /// Whether the page at `addr` is in memory.
+    pub(crate) fn has(&self, addr: PageAddr) -> bool {
+        let entries = self.entries(addr);
+        matches!(entries.pages.get(&addr), Some(Resident::There { page, .. }) if page.strong_count() > 0)
+    }
+
     /// Looks for a page in order to read it ahead. Never waits.
     pub(crate) fn peek(&self, addr: PageAddr) -> Peeked {
         let mut entries = self.entries(addr);

@@ -60,6 +60,7 @@
 //! | `db` | creating, opening, reading beside a writer, checking, backup |
 //! | `follow` | committed, reverted and finalized blocks for subscribers, in order, from a cursor; files that are kept at the head |
 //! | `repair` | damaged files restored from the others |
+//! | `explore` | layers, pages and the way of a read, for people who look |
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
@@ -79,16 +80,18 @@ mod write;
 mod db;
 mod follow;
 mod repair;
+mod explore;
 
 pub use cambium_disk::{
     BackupSizes, Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };
 pub use cambium_runs::{Background, EndSignal};
 pub use cambium_snapshot::{
-    CheckProgress, CheckReport, CounterValues, KeptStorage, Latency, LoadProgress, PagePin,
-    RootLoader, StateError, bytecode, pool::lower_priority, root_of_slots, storage_root_of,
+    CheckProgress, CheckReport, CounterValues, KeptStorage, Latency, LoadProgress, MapPage,
+    PagePin, ReadStep, RootLoader, StateError, bytecode, pool::lower_priority, root_of_slots,
+    storage_root_of,
 };
-pub use cambium_store::{StoreError, ValueStats};
+pub use cambium_store::{PageAddr, SegmentStats, StoreError, ValueStats};
 pub use db::{
     backup::{BackupPart, BackupReport, backup, backup_with},
     create::{Loaded, Loader},
@@ -97,6 +100,8 @@ pub use db::{
     recovery::Recovery,
     stats::{Merging, Stats},
 };
+pub use engine::merging::LastMerge;
+pub use explore::{LayerOfBlock, Layering, ReadWay};
 pub use follow::{
     ChainEvent, Subscription,
     derived::{Derived, DerivedFollower, Followers, follower_bytes},

@@ -1,12 +1,12 @@
 //! The state engine's chain as a backend, for the same suites as the naive chain.
 
-use crate::{Backend, raw_block};
+use crate::{Backend, genesis_chain, raw_block};
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{Chain, ChainError, ChainSpec};
 use cambium_preimages::{Preimages, PreimagesOptions};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
-use cambium_state::{FaultyDisk, Loader, Options, View};
+use cambium_primitives::{Account, AccountDiff, BlockId, Changes};
+use cambium_state::{FaultyDisk, View};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
@@ -93,10 +93,6 @@ impl Backend for EngineChain {
         changes: Changes,
         codes: Vec<(B256, Bytes)>,
     ) -> Result<Self, String> {
-        let options = Options {
-            memory_bytes: 64 << 20,
-            ..Options::default()
-        };
         let of = |change: &AccountDiff| {
             let slots = change.slots.iter().map(|(slot, _)| *slot);
             (change.path, slots.collect())
@@ -104,21 +100,12 @@ impl Backend for EngineChain {
         let first = changes.accounts().iter().map(of).collect();
         let create = || {
             let disk = Arc::new(FaultyDisk::new(1));
-            let mut loader = Loader::new(disk.clone(), options)?;
             if genesis.state_root[31] % 2 == 1 {
-                let preimages = Preimages::create(disk, PreimagesOptions::default())?;
+                let preimages = Preimages::create(disk.clone(), PreimagesOptions::default())?;
                 preimages.advance(BlockId::new(genesis.number, genesis.hash_slow()));
                 preimages.flush()?;
             }
-            for change in changes.accounts() {
-                if let AccountUpdate::Put(account) = change.account {
-                    loader.account(change.path, &account, change.slots.iter().copied())?;
-                }
-            }
-            for (hash, code) in codes {
-                loader.code(hash, &code)?;
-            }
-            Chain::create(loader.finish(&mut |_| {})?, spec, genesis)
+            genesis_chain(disk, spec, genesis, &changes, &codes)
         };
         let chain = create().map_err(|error: ChainError| error.to_string())?;
         Ok(Self {

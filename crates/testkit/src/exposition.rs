@@ -310,6 +310,21 @@ impl FigureTables {
         self.0.insert(of_engine.to_owned(), rows.collect());
     }
 
+    /// Names of all figures, and of the counts of summaries.
+    pub fn names(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for row in self.0.values().flatten() {
+            let mut cells = row.split(" | ");
+            let name = cells.next().unwrap_or_default();
+            let name = name.trim_start_matches("| ").trim_matches('`');
+            names.insert(name.to_owned());
+            if cells.next() == Some("summary") {
+                names.insert(format!("{name}_count"));
+            }
+        }
+        names
+    }
+
     /// Checks that the families of a page are those of the tables below some headings, in any order. Those in `may_lack` may be missing.
     ///
     /// # Panics

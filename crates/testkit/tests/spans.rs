@@ -175,7 +175,7 @@ fn spans_in(folder: &Path, into: &mut BTreeSet<String>) {
 fn all_spans_are_in_the_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut names = BTreeSet::new();
-    for name in ["snapshot", "state", "history", "evm", "chain", "kv"] {
+    for name in ["snapshot", "state", "history", "evm", "chain", "kv", "rpc"] {
         spans_in(&root.join("crates").join(name).join("src"), &mut names);
     }
     let page = fs::read_to_string(root.join("docs/OPERATIONS.md")).expect("the page");

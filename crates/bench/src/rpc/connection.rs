@@ -21,11 +21,17 @@ pub(super) fn request(body: &str, token: Option<&str>) -> Vec<u8> {
     let authorization = token.map_or(String::new(), |token| {
         format!("Authorization: Bearer {token}\r\n")
     });
+    let headers = format!("Content-Type: application/json\r\n{authorization}");
+    post("/", &headers, body.as_bytes())
+}
+
+/// Returns the bytes of a request with these headers, each with its end of line.
+pub(super) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!(
-        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{authorization}Content-Length: {length}\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n"
     );
-    [head.as_bytes(), body.as_bytes()].concat()
+    [head.as_bytes(), body].concat()
 }
 
 /// Returns the result of one call, or its error.

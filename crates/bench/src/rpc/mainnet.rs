@@ -7,7 +7,7 @@
 
 use super::{
     bench::Bench,
-    engine::Consensus,
+    engine::{Consensus, Transport},
     measured::Measured,
     server::{Kind, SCHEME, Setting},
 };
@@ -180,7 +180,7 @@ fn send(
         ..Setting::default()
     };
     let server = bench.programs.serve(kind, &dir, 0, &setting)?;
-    let mut consensus = Consensus::connect(&server)?;
+    let mut consensus = Consensus::connect(&server, Transport::Json)?;
     let mut times = Vec::new();
     for sibling in 0..=SIBLINGS {
         let mut block = block.clone();

@@ -82,7 +82,11 @@ pub(crate) fn config(config: &Config) -> Report {
     let file = config.file.as_ref().map(|file| file.display().to_string());
     let mut table = Table::default().row("file", file.as_deref().unwrap_or("none"));
     let mut listed = Vec::new();
-    for (name, option) in [("CAMBIUM_DATADIR", "datadir"), ("CAMBIUM_LOG", "log")] {
+    for (name, option) in [
+        ("CAMBIUM_DATADIR", "datadir"),
+        ("CAMBIUM_LOG", "log"),
+        ("CAMBIUM_LOG_FORMAT", "log-format"),
+    ] {
         if let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) {
             let value = value.to_string_lossy();
             table = table.row(option, format!("{value}  ({name})"));

@@ -98,6 +98,7 @@ fn import_chain(
         slice::from_ref(&made.chain),
         import::Beside::Nothing,
         &Stop::default(),
+        &mut |_| {},
         out,
     )?;
     out.say(format_args!("{}\n", import::text(&summary, &chain)))?;

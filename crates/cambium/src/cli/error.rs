@@ -147,7 +147,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Cluster(String),
     /// What a server meets.
-    #[cfg(feature = "serve")]
+    #[cfg(any(feature = "cluster", feature = "serve"))]
     #[error("{0}")]
     Serve(String),
     #[error("{} exists already, and a new database is made in a directory that does not", .0.display())]
@@ -263,7 +263,7 @@ impl Failure {
         Self::Cluster(error.to_string())
     }
 
-    #[cfg(feature = "serve")]
+    #[cfg(any(feature = "cluster", feature = "serve"))]
     pub(crate) fn serve(error: impl fmt::Display) -> Self {
         Self::Serve(error.to_string())
     }
@@ -339,7 +339,7 @@ impl Failure {
             | Self::NoBlock(_)
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
-            #[cfg(feature = "serve")]
+            #[cfg(any(feature = "cluster", feature = "serve"))]
             Self::Serve(_) => Exit::CouldNotBeDone,
             #[cfg(feature = "cluster")]
             Self::Cluster(_) => Exit::CouldNotBeDone,

@@ -1,10 +1,14 @@
 //! The import command: imports files, shows progress, and reports the time spent in each stage.
 
+#[cfg(any(feature = "cluster", feature = "serve"))]
+use super::watched::Watched;
 use super::{
     args::import::ImportArgs,
     chain,
     error::{Exit, Failure},
-    figures, files, history, index,
+    figures, files,
+    followed::Followed,
+    history, index,
     memory::Followers,
     open,
     output::{Output, Report, Table, count, quantity, rate, seconds},
@@ -13,7 +17,7 @@ use super::{
     storage_of,
 };
 use cambium::{
-    BlockId, BlockSource, Chain, ChainError, Db, StateError,
+    BlockId, BlockSource, Chain, ChainError, Db, Node, StateError,
     chain::{FileError, ImportProgress, ImportSummary, RawBlock},
     execution::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN},
     history::HistoryFollower,
@@ -55,23 +59,43 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         .with_read_ahead(args.read_ahead);
     let (chain, index_follower) = index::follow(chain, args.index, &args.db.db, out)?;
     let history_follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
+    let mut node = Node::of_chain(chain);
+    if let Followed::By(follower) = &history_follower {
+        node = node.with_history(follower.history().clone());
+    }
+    let node = Arc::new(node);
+    let chain = node.chain()?;
+    #[cfg(any(feature = "cluster", feature = "serve"))]
+    let watched = Watched::begin(args, &node, out)?;
+    let mut shown = |progress: &ImportProgress| {
+        #[cfg(any(feature = "cluster", feature = "serve"))]
+        if let Some(watched) = &watched {
+            watched.figures.update(progress);
+        }
+        #[cfg(not(any(feature = "cluster", feature = "serve")))]
+        let _ = progress;
+    };
     let head = chain.db().head();
     let stop = Stop::on_signals();
     let beside = Beside::of(args);
     let files = in_directories(&args.files, out)?;
-    let imported = import_files(&chain, &files, beside, &stop, out);
+    let imported = import_files(chain, &files, beside, &stop, &mut shown, out);
     #[cfg(feature = "cluster")]
     let followed = match (&imported, stop.asked()) {
         (Ok(_), None) if !args.following.follow.is_empty() => {
             let datadir = &args.db.db.datadir;
-            super::cluster::follow(&chain, &args.following, datadir, &stop, out).map(Some)
+            let serving = watched.as_ref().map(|watched| {
+                watched.figures.leave_database();
+                &watched.serving
+            });
+            super::cluster::follow(chain, &args.following, datadir, &stop, serving, out).map(Some)
         }
         _ => Ok(None),
     };
     // The blocks before a failure are committed, and belong to the history as well.
     let history_error = history_follower.finish("history", HistoryFollower::finish, out);
     let index_error = index_follower.finish("index", IndexFollower::finish, out);
-    let preimages_error = preimages::finish(&chain, out);
+    let preimages_error = preimages::finish(chain, out);
     let summary = imported?;
     #[cfg(feature = "cluster")]
     let followed = followed?;
@@ -105,7 +129,7 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
             head, done.head
         ));
     }
-    let mut report = Report::new(text(&summary, &chain), json(&summary, &chain));
+    let mut report = Report::new(text(&summary, chain), json(&summary, chain));
     #[cfg(feature = "cluster")]
     if let Some(followed) = followed {
         add_followed(
@@ -332,12 +356,16 @@ pub(crate) fn import_files(
     files: &[PathBuf],
     beside: Beside<'_>,
     stop: &Stop,
+    shown: &mut dyn FnMut(&ImportProgress),
     out: &Output,
 ) -> Result<ImportSummary, Failure> {
     let blocks = Files::new(files, stop.clone())?;
     let bar = out.bar(blocks.bytes_total, BAR);
     let mut meter = Meter::new(bar, out.is_quiet(), blocks.bytes_read.clone());
-    let mut progress = |progress: &ImportProgress| meter.update(progress);
+    let mut progress = |progress: &ImportProgress| {
+        meter.update(progress);
+        shown(progress);
+    };
     let before = chain.db().head();
     let summary = match beside {
         Beside::Nothing => chain.import(blocks, &mut progress),

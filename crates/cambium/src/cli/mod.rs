@@ -34,16 +34,22 @@ mod range;
 mod inspect;
 mod db;
 mod workload;
+#[cfg(any(feature = "cluster", feature = "serve"))]
+mod beside;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod dump;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(any(feature = "cluster", feature = "serve"))]
+mod watched;
 mod import;
 mod kv;
 mod demo;
 
-use args::{Args, Command, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand};
+use args::{
+    Args, Command, LogFormat, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand,
+};
 use clap::{
     FromArgMatches,
     error::{ContextKind, ErrorKind},
@@ -79,7 +85,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let out = Output::new(args.json, args.quiet);
-    log_to_standard_error(&args.log);
+    log_to_standard_error(&args.log, args.log_format);
     let is_account = args.command.gives_account();
     let done = run(&args.command, &config, &out);
     let done = done.and_then(|report| out.print(&report, is_account));
@@ -128,6 +134,7 @@ fn from_environment(error: &clap::Error, arguments: &[OsString]) -> Option<(&'st
     let variables = [
         ("--datadir", "CAMBIUM_DATADIR"),
         ("--log", "CAMBIUM_LOG"),
+        ("--log-format", "CAMBIUM_LOG_FORMAT"),
         ("--config", "CAMBIUM_CONFIG"),
     ];
     let (name, variable) = variables
@@ -135,22 +142,28 @@ fn from_environment(error: &clap::Error, arguments: &[OsString]) -> Option<(&'st
         .find(|(name, _)| option.split(' ').next() == Some(name))?;
     let is_given = |argument: &OsString| {
         let argument = argument.to_string_lossy();
-        argument.starts_with(name) || name == "--datadir" && argument.starts_with("-d")
+        let is_long = argument
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        is_long || name == "--datadir" && argument.starts_with("-d")
     };
     let value = env::var(variable).ok()?;
     (!arguments.iter().any(is_given)).then_some((variable, value))
 }
 
 /// Prints what the engine does. The levels were checked with the arguments.
-fn log_to_standard_error(levels: &str) {
+fn log_to_standard_error(levels: &str, format: LogFormat) {
     let levels = if levels.is_empty() { "warn" } else { levels };
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(levels))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         // It would report a pipe that is closed to that pipe, and panic.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
 }
 
 fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failure> {

@@ -6,6 +6,7 @@ use super::{
         history::NodesArgs,
         serve::{LimitArgs, ServeArgs},
     },
+    beside::{Beside, Serving},
     error::{Exit, Failure},
     followed::Followed,
     history, index, node, open,
@@ -23,7 +24,10 @@ use cambium_rpc::{
 };
 use serde_json::json;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
-use tokio::{runtime::Builder, time::sleep};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::sleep,
+};
 
 /// Time between two looks at whether to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -79,6 +83,12 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
         .enable_all()
         .build()
         .map_err(Failure::serve)?;
+    let shown = Serving::new(args.metrics.metrics, "server", &runtime, out)?;
+    shown.add(Arc::clone(&served) as _);
+    shown.add(Arc::clone(&service) as _);
+    if let Some((_, _, engine)) = &engine {
+        shown.add(Arc::clone(engine) as _);
+    }
     let stop = Stop::on_signals();
     let listening = async {
         let server = Server::listen(args.http).await?.with_access(Access {
@@ -100,11 +110,7 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
     };
     let (server, engine) = runtime.block_on(listening).map_err(Failure::serve)?;
     let address = server.address();
-    if !address.ip().is_loopback() {
-        out.note(format_args!(
-            "{address} is not the loopback: anyone who reaches it may call all methods of --api"
-        ));
-    }
+    note_open(address, out);
     if let Some((engine, _)) = &engine {
         out.note(format_args!(
             "http://{} serves the Engine API, with the secret in {}",
@@ -130,6 +136,7 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
             None => serving.await,
         }
     });
+    drop(shown);
     // Threads that still answer somebody are not waited for.
     runtime.shutdown_background();
     let history_error = chained
@@ -157,6 +164,41 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
         report.exit = Exit::CouldNotBeDone;
     }
     Ok(report)
+}
+
+/// Begins to serve a chain that this process writes, beside its work.
+pub(crate) fn beside(
+    node: &Arc<Node>,
+    address: SocketAddr,
+    runtime: &Runtime,
+    out: &Output,
+) -> Result<(Beside, Arc<Service>), Failure> {
+    let served = Arc::new(Served::new(Arc::clone(node), Limits::default()));
+    let service = Arc::new(Service::new(served, Methods::of_chain()));
+    let server = runtime
+        .block_on(Server::listen(address))
+        .map_err(Failure::serve)?;
+    note_open(server.address(), out);
+    out.note(format_args!(
+        "http://{0} and ws://{0} serve the chain while the import runs",
+        server.address()
+    ));
+    let serving = Arc::clone(&service);
+    let beside = Beside::run(runtime, |ended| {
+        server.run(serving, async {
+            let _ = ended.await;
+        })
+    });
+    Ok((beside, service))
+}
+
+/// Warns of an address that others reach.
+fn note_open(address: SocketAddr, out: &Output) {
+    if !address.ip().is_loopback() {
+        out.note(format_args!(
+            "{address} is not the loopback: anyone who reaches it may call all methods that are served"
+        ));
+    }
 }
 
 /// The chain for a process that writes it: history and index follow, where they are there.
@@ -206,7 +248,9 @@ fn engine_of(
     };
     let served = Arc::new(Served::new(Arc::clone(node), limits).with_pool(pool));
     let engine = Arc::new(Engine::new(Arc::clone(&served)));
-    let service = Service::new(served, engine.methods());
+    let service = Service::new(served, engine.methods())
+        .with_rest(engine.rest())
+        .with_name("engine");
     Ok(Some((address, secret, Arc::new(service))))
 }
 

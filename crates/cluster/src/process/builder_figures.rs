@@ -2,10 +2,10 @@
 
 use crate::{
     builder::{BuildTimings, Built, LeftOut},
-    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
     replication::PublisherFigures,
 };
 use alloy_consensus::Header;
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost, Tally};
 use cambium_snapshot::Histogram;
 use std::{sync::Arc, time::Duration};
 

@@ -12,7 +12,6 @@
 use super::builder_figures::{self, BuilderFigures, Room};
 use crate::{
     builder::{BuildError, Builder, Built},
-    metrics::{LabelledMetrics, MetricsHost},
     reader::ReaderError,
     replication::{
         PublishError, Publisher, Record, SignedUpdate, Signer, Stream, StreamError, StreamPosition,
@@ -24,6 +23,7 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes};
 use alloy_rlp::Encodable;
 use cambium_chain::{BlockWitness, ChainSpec, DraftAttributes, WitnessForm};
+use cambium_metrics::{LabelledMetrics, MetricsHost};
 use cambium_primitives::BlockId;
 use parking_lot::Mutex;
 use std::{

@@ -18,7 +18,6 @@ use super::{
     shard_process::Taken,
 };
 use crate::{
-    metrics::{Count, LabelledMetrics, MetricsHost},
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Missing, Record, SignedUpdate,
         Stream, StreamBounds, StreamError, StreamItem, StreamPosition, Verdict,
@@ -28,6 +27,7 @@ use crate::{
 use alloy_primitives::{B256, map::HashSet};
 use cambium_chain::{Chain, ChainError, StateUpdate};
 use cambium_disk::{Disk, DiskError};
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost};
 use cambium_primitives::BlockId;
 use cambium_state::{Db, StateError};
 use std::{

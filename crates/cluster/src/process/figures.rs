@@ -1,9 +1,7 @@
 //! What becomes of the records of a stream, for collectors.
 
-use crate::{
-    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
-    replication::{Follower, Ignored, StreamEnd},
-};
+use crate::replication::{Follower, Ignored, StreamEnd};
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost, Tally};
 
 /// The records that a process has judged, counted where it judges them.
 #[derive(Debug)]

@@ -1,10 +1,8 @@
 //! What the process of a shard counts and shows of itself, for collectors.
 
 use super::figures::RecordFigures;
-use crate::{
-    metrics::{Count, LabelledMetrics, Tally},
-    shard::{ApplyError, ShardStats},
-};
+use crate::shard::{ApplyError, ShardStats};
+use cambium_metrics::{Count, LabelledMetrics, Tally};
 use cambium_snapshot::Histogram;
 
 /// What the process has counted.

@@ -8,7 +8,6 @@ use super::{
     shard_figures::{self, ShardFigures},
 };
 use crate::{
-    metrics::{LabelledMetrics, MetricsHost},
     range::ShardRange,
     replication::{
         BuilderKeys, Choice, Follower, FollowerState, Hole, Ignored, Journal, JournalError,
@@ -21,6 +20,7 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::{Disk, DiskError, DiskLock, LockError};
+use cambium_metrics::{LabelledMetrics, MetricsHost};
 use cambium_primitives::BlockId;
 use parking_lot::{Mutex, RwLock};
 use std::{

@@ -1,7 +1,7 @@
 //! How far a follower is behind its stream, for collectors.
 
 use super::{follower::StreamPosition, stream::Stream};
-use crate::metrics::{Count, LabelledMetrics, MetricsHost};
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost};
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 

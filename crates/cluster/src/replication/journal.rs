@@ -15,9 +15,9 @@
 //! ```
 
 use super::follower::{FollowerState, StateError, StreamPosition};
-use crate::metrics::{Count, LabelledMetrics};
 use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
 use cambium_disk::{Disk, DiskError};
+use cambium_metrics::{Count, LabelledMetrics};
 use cambium_store::{BlockLog, LogDamageKind, LogOptions, LogPosition, StoreError};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};

@@ -12,8 +12,8 @@ use super::{
     record::{BuilderKeys, Record},
     stream::{AppendError, Stream, StreamError},
 };
-use crate::metrics::{Count, LabelledMetrics, MetricsHost, Tally};
 use alloy_primitives::{B256, Bytes, keccak256, map::HashMap};
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost, Tally};
 use cambium_snapshot::Histogram;
 use std::{
     sync::Arc,

@@ -1,9 +1,7 @@
 //! What a server has answered: calls by method and outcome, how long they took, and bytes.
 
-use crate::{
-    bag::ReadError,
-    metrics::{Count, LabelledMetrics, MetricsHost, Tally},
-};
+use crate::bag::ReadError;
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost, Tally};
 use cambium_snapshot::Histogram;
 use std::{
     sync::{Arc, OnceLock},

@@ -320,13 +320,16 @@ impl<'a> Page<'a> {
         }))
     }
 
-    /// The value of the first entry at `from` or after it, if it has the same key.
-    pub(crate) fn find(mut self, from: &Position) -> Result<Option<Vec<u8>>, DecodeError> {
+    /// The block and the value of the first entry at `from` or after it, if it has the same key.
+    pub(crate) fn find(
+        mut self,
+        from: &Position,
+    ) -> Result<Option<(BlockNumber, Vec<u8>)>, DecodeError> {
         let from = from.as_bytes();
         while let Some(entry) = self.next()? {
             if entry.position >= from {
                 let is_same = key_of(entry.position) == key_of(from);
-                return Ok(is_same.then(|| entry.value.to_vec()));
+                return Ok(is_same.then(|| (number_of(entry.position), entry.value.to_vec())));
             }
         }
         Ok(None)

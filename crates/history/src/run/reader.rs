@@ -233,14 +233,14 @@ impl RunFile {
         Ok(outcome.map_err(|error| self.file.undecodable(at, &error))?)
     }
 
-    /// The value that a key had before its first change in block `from` or later. Reads at most one
+    /// The block of a key's first change in block `from` or later, and the value that it had before. Reads at most one
     /// page.
     pub(crate) fn find(
         &self,
         key: &Key,
         from: BlockNumber,
         ahead: &PagesAhead,
-    ) -> Result<Option<Vec<u8>>, HistoryError> {
+    ) -> Result<Option<(BlockNumber, Vec<u8>)>, HistoryError> {
         if !self.may_have(key) {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! What is wrong with the attributes of a payload.
 
-use super::version::{fork_of, takes_attributes, unsupported};
+use super::version::{Schema, fork_of, unsupported};
 use crate::error::RpcError;
 use alloy_rpc_types_engine::PayloadAttributes;
 use cambium_chain::{ChainSpec, Fork};
@@ -13,15 +13,17 @@ fn invalid(why: impl std::fmt::Display) -> RpcError {
 /// Checks attributes of the first versions, before anything is done.
 pub(super) fn check_parameters(
     spec: &ChainSpec,
-    version: u8,
+    schema: Schema,
     given: &PayloadAttributes,
 ) -> Result<(), RpcError> {
     let fork = fork_of(spec, given.timestamp);
     let has_later = given.parent_beacon_block_root.is_some() || given.slot_number.is_some();
     let has_withdrawals = given.withdrawals.is_some();
-    let is_right = match version {
-        1 => !has_withdrawals && !has_later,
-        2 if fork <= Fork::Shanghai => has_withdrawals == (fork == Fork::Shanghai) && !has_later,
+    let is_right = match schema {
+        Schema::Version(1) => !has_withdrawals && !has_later,
+        Schema::Version(2) if fork <= Fork::Shanghai => {
+            has_withdrawals == (fork == Fork::Shanghai) && !has_later
+        }
         _ => true,
     };
     match is_right {
@@ -35,10 +37,11 @@ pub(super) fn check_parameters(
 /// Checks attributes once the head is chosen: what is wrong with them does not undo that.
 pub(super) fn check(
     spec: &ChainSpec,
-    version: u8,
+    schema: Schema,
     given: &PayloadAttributes,
 ) -> Result<(), RpcError> {
-    if version >= 3 {
+    // SSZ has the fields of its fork, and no others.
+    if let Schema::Version(version @ 3..) = schema {
         let fields = [
             ("withdrawals", given.withdrawals.is_some(), true),
             (
@@ -54,7 +57,7 @@ pub(super) fn check(
         }
     }
     let fork = fork_of(spec, given.timestamp);
-    match takes_attributes(version, fork) {
+    match schema.has_attributes(fork) {
         true => Ok(()),
         false => Err(unsupported("attributes", fork)),
     }

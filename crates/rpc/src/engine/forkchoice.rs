@@ -4,8 +4,9 @@ use super::{
     attributes,
     new_payload::{invalid, status, valid},
     state::Engine,
+    version::Schema,
 };
-use crate::{builder::draft_attributes, error::RpcError, params::Params};
+use crate::{builder::draft_attributes, error::RpcError};
 use alloy_primitives::B256;
 use alloy_rpc_types_engine::{
     ForkchoiceState, ForkchoiceUpdated, PayloadAttributes, PayloadStatusEnum,
@@ -32,24 +33,22 @@ enum Chosen {
 impl Engine {
     pub(super) fn forkchoice_updated(
         &self,
-        version: u8,
-        mut params: Params<'_>,
+        schema: Schema,
+        state: &ForkchoiceState,
+        given: Option<&PayloadAttributes>,
     ) -> Result<ForkchoiceUpdated, RpcError> {
-        let state: ForkchoiceState = params.required()?;
-        let given: Option<PayloadAttributes> = params.optional()?;
-        params.end()?;
         let node = self.served.node();
         let chain = node.chain()?;
         let spec = chain.spec();
-        if let Some(given) = &given {
-            attributes::check_parameters(spec, version, given)?;
+        if let Some(given) = given {
+            attributes::check_parameters(spec, schema, given)?;
         }
         let head = state.head_block_hash;
         let remembered = self.remembered.lock();
         if let Some(fault) = remembered.fault(&head) {
             return Ok(ForkchoiceUpdated::new(invalid(fault)));
         }
-        let updated = match choose(chain, &state)? {
+        let updated = match choose(chain, state)? {
             Chosen::Unknown => {
                 return Ok(ForkchoiceUpdated::new(status(PayloadStatusEnum::Syncing)));
             }
@@ -60,11 +59,11 @@ impl Engine {
         let Some(given) = given else {
             return Ok(updated);
         };
-        attributes::check(spec, version, &given)?;
+        attributes::check(spec, schema, given)?;
         let parent = node.block(BlockRef::Hash(head))?;
-        let draft = draft_attributes(spec, &parent, &given, &self.served.building)
+        let draft = draft_attributes(spec, &parent, given, &self.served.building)
             .map_err(attributes::not_after_parent)?;
-        let id = self.building.begin(head, &given, draft)?;
+        let id = self.building.begin(head, given, draft)?;
         Ok(updated.with_payload_id(id))
     }
 }

@@ -5,11 +5,11 @@ use super::{
     remembered::{Fault, Remembered},
     state::Engine,
 };
-use crate::{error::RpcError, params::Params};
+use crate::error::RpcError;
+use alloy_consensus::Header;
 use alloy_primitives::B256;
-use alloy_rlp::Decodable;
 use alloy_rpc_types_engine::{PayloadStatus, PayloadStatusEnum};
-use cambium_chain::{Block, BlockFault, BodyError, Chain, ChainError, VerifyError};
+use cambium_chain::{BlockFault, BodyError, Chain, ChainError, VerifyError};
 use cambium_state::StateError;
 
 /// A status without more.
@@ -27,20 +27,15 @@ pub(super) fn invalid(fault: &Fault) -> PayloadStatus {
 }
 
 impl Engine {
-    pub(super) fn new_payload(
-        &self,
-        version: u8,
-        mut params: Params<'_>,
-    ) -> Result<PayloadStatus, RpcError> {
+    pub(super) fn new_payload(&self, given: Given) -> Result<PayloadStatus, RpcError> {
         let node = self.served.node();
         let chain = node.chain()?;
-        let given = Given::parse(chain.spec(), version, &mut params)?;
         // A block that is not what its hash says is not remembered: the hash may be that of a valid one.
         let block = match given.block(chain.spec()) {
             Ok(block) => block,
             Err(why) => return Ok(invalid(&Fault { valid: None, why })),
         };
-        let hash = block.hash;
+        let hash = block.encoded.hash;
         let mut remembered = self.remembered.lock();
         let status = insert(chain, &mut remembered, block)?;
         if status.is_valid() {
@@ -56,7 +51,8 @@ fn insert_descendants(chain: &Chain, remembered: &mut Remembered, of: B256) {
     while let Some(parent) = parents.pop() {
         for child in remembered.take_children(&parent) {
             let hash = child.hash;
-            match insert(chain, remembered, child) {
+            let decoded = child.decode().map_err(RpcError::internal);
+            match decoded.and_then(|child| insert(chain, remembered, child)) {
                 Ok(status) if status.is_valid() => parents.push(hash),
                 Ok(status) => tracing::debug!(%hash, ?status, "a block that waited is not valid"),
                 Err(error) => tracing::error!(%hash, %error, "a block that waited is lost"),
@@ -70,25 +66,26 @@ fn insert(
     remembered: &mut Remembered,
     block: GivenBlock,
 ) -> Result<PayloadStatus, RpcError> {
-    let hash = block.hash;
+    let GivenBlock { block, encoded } = block;
+    let (hash, header) = (encoded.hash, block.header.clone());
     if let Some(fault) = remembered.fault(&hash) {
         return Ok(invalid(fault));
     }
-    if let Some(fault) = remembered.fault(&block.parent).cloned() {
+    if let Some(fault) = remembered.fault(&encoded.parent).cloned() {
         remembered.reject(hash, &fault);
         return Ok(invalid(&fault));
     }
-    let list = block.access_list.as_deref().map(|list| &**list);
-    let why = match chain.insert(block.rlp.clone(), list) {
+    let list = encoded.access_list.as_deref().map(|list| &**list);
+    let prepared = chain.prepare_decoded(block, encoded.rlp.clone(), list);
+    let why = match prepared.and_then(|block| chain.insert_prepared(&block)) {
         Ok(inserted) => return Ok(valid(inserted.id.hash)),
         Err(ChainError::Block { fault, .. }) => match *fault {
             BlockFault::UnknownParent(_) => {
-                remembered.wait(block);
+                remembered.wait(encoded);
                 return Ok(status(PayloadStatusEnum::Syncing));
             }
             fault => (is_of_list(&fault), fault.to_string()),
         },
-        Err(ChainError::NotABlock(why)) => (false, why),
         // Its branch left the chain below the finalized block, or below what is kept.
         Err(ChainError::State(
             error @ (StateError::NotOnFinalized { .. }
@@ -104,7 +101,7 @@ fn insert(
     let (is_of_list, why) = why;
     let valid = match is_of_list {
         true => None,
-        false => Some(valid_ancestor(chain, &block)?),
+        false => Some(valid_ancestor(chain, &header)?),
     };
     let fault = Fault { valid, why };
     remembered.reject(hash, &fault);
@@ -112,13 +109,13 @@ fn insert(
 }
 
 /// The parent of an invalid block, or zero if it is before the merge.
-fn valid_ancestor(chain: &Chain, block: &GivenBlock) -> Result<B256, RpcError> {
-    let Ok(own) = Block::decode(&mut &block.rlp[..]) else {
-        return Ok(block.parent);
-    };
-    let parent = chain.block_of(chain.parent_of(&own.header))?;
+fn valid_ancestor(chain: &Chain, header: &Header) -> Result<B256, RpcError> {
+    let parent = chain.block_of(chain.parent_of(header))?;
     let is_merged = parent.is_none_or(|(parent, _)| parent.header.difficulty.is_zero());
-    Ok(if is_merged { block.parent } else { B256::ZERO })
+    Ok(match is_merged {
+        true => header.parent_hash,
+        false => B256::ZERO,
+    })
 }
 
 /// Whether it is the access list that is wrong: the specification wants no valid ancestor then.

@@ -1,7 +1,7 @@
 //! What is remembered of blocks that are not in the database: those that are invalid, and those that wait for their
 //! parents.
 
-use super::payload::GivenBlock;
+use super::payload::EncodedBlock;
 use alloy_primitives::B256;
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -25,7 +25,7 @@ pub(super) struct Remembered {
     invalid: HashMap<B256, Fault>,
     /// The oldest first.
     invalid_order: VecDeque<B256>,
-    waiting: HashMap<B256, GivenBlock>,
+    waiting: HashMap<B256, EncodedBlock>,
     /// Waiting blocks by their parents.
     children: HashMap<B256, HashSet<B256>>,
     /// The oldest first. Some of them wait no more.
@@ -56,10 +56,11 @@ impl Remembered {
     }
 
     /// Keeps a block until its parent comes, or others take its place.
-    pub(super) fn wait(&mut self, block: GivenBlock) {
+    pub(super) fn wait(&mut self, block: EncodedBlock) {
         if self.waiting.contains_key(&block.hash) {
             return;
         }
+        let block = block.detached();
         self.bytes += bytes_of(&block);
         self.children
             .entry(block.parent)
@@ -79,7 +80,7 @@ impl Remembered {
     }
 
     /// Takes the blocks that wait for this one.
-    pub(super) fn take_children(&mut self, parent: &B256) -> Vec<GivenBlock> {
+    pub(super) fn take_children(&mut self, parent: &B256) -> Vec<EncodedBlock> {
         let children = self.children_of(parent);
         children
             .iter()
@@ -92,7 +93,7 @@ impl Remembered {
         children.into_iter().flatten().copied().collect()
     }
 
-    fn take(&mut self, hash: &B256) -> Option<GivenBlock> {
+    fn take(&mut self, hash: &B256) -> Option<EncodedBlock> {
         let block = self.waiting.remove(hash)?;
         self.bytes -= bytes_of(&block);
         if let Some(siblings) = self.children.get_mut(&block.parent) {
@@ -105,6 +106,6 @@ impl Remembered {
     }
 }
 
-fn bytes_of(block: &GivenBlock) -> usize {
+fn bytes_of(block: &EncodedBlock) -> usize {
     block.rlp.len() + block.access_list.as_ref().map_or(0, |list| list.len())
 }

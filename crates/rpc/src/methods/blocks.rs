@@ -18,7 +18,7 @@ use cambium_node::{BlockRef, FoundBlock};
 pub(super) fn add(methods: Methods) -> Methods {
     methods
         .with(
-            "eth_getBlockByNumber",
+            "eth_getBlockByNumber(Block, Hydrated transactions?) -> Block information",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -26,7 +26,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getBlockByHash",
+            "eth_getBlockByHash(Block hash, Hydrated transactions?) -> Block information",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
@@ -34,7 +34,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getHeaderByNumber",
+            "eth_getHeaderByNumber(Block) -> Header",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -42,7 +42,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getHeaderByHash",
+            "eth_getHeaderByHash(Block hash) -> Header",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
@@ -50,7 +50,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getBlockTransactionCountByNumber",
+            "eth_getBlockTransactionCountByNumber(Block) -> Transaction count",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -60,7 +60,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getBlockTransactionCountByHash",
+            "eth_getBlockTransactionCountByHash(Block hash) -> Transaction count",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
@@ -70,7 +70,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getUncleCountByBlockNumber",
+            "eth_getUncleCountByBlockNumber(Block) -> Uncle count",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -80,7 +80,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getUncleCountByBlockHash",
+            "eth_getUncleCountByBlockHash(Block hash) -> Uncle count",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
@@ -90,7 +90,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getUncleByBlockNumberAndIndex",
+            "eth_getUncleByBlockNumberAndIndex(Block, Uncle index) -> Uncle",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -98,14 +98,18 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getUncleByBlockHashAndIndex",
+            "eth_getUncleByBlockHashAndIndex(Block hash, Uncle index) -> Uncle",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
                 uncle(call, block, params, reply)
             },
         )
-        .with("eth_getBlockReceipts", Kind::Execution, receipts)
+        .with(
+            "eth_getBlockReceipts(Block) -> Receipts information",
+            Kind::Execution,
+            receipts,
+        )
 }
 
 pub(super) fn by_number(params: &mut Params<'_>) -> Result<BlockRef, RpcError> {

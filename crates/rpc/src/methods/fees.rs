@@ -2,7 +2,7 @@
 
 use super::{
     block_id::of_tag,
-    objects::{Quantity, blob_fee},
+    objects::{Count, Quantity, blob_fee},
 };
 use crate::{
     error::RpcError,
@@ -13,10 +13,9 @@ use crate::{
 };
 use alloy_consensus::{Header, Transaction as _};
 use alloy_eips::{BlockNumberOrTag, eip1559::BaseFeeParams};
-use alloy_primitives::U64;
 use cambium_node::{BlockRef, FoundBlock};
 use cambium_primitives::BlockId;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Blocks of which tips are looked at.
 const TIP_BLOCKS: u64 = 20;
@@ -35,34 +34,50 @@ const PERCENTILES: usize = 100;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_gasPrice", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            let (id, head) = call.node.header(BlockRef::Latest)?;
-            let tip = tip(call, id)?;
-            let base = head.base_fee_per_gas.unwrap_or_default();
-            reply.value(&Quantity(tip + u128::from(base)))
-        })
         .with(
-            "eth_maxPriorityFeePerGas",
+            "eth_gasPrice() -> Gas price",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                let (id, head) = call.node.header(BlockRef::Latest)?;
+                let tip = tip(call, id)?;
+                let base = head.base_fee_per_gas.unwrap_or_default();
+                reply.value(&Quantity(tip + u128::from(base)))
+            },
+        )
+        .with(
+            "eth_maxPriorityFeePerGas() -> Max priority fee per gas",
             Kind::Quick,
             |call, params, reply| {
                 params.end()?;
                 reply.value(&Quantity(tip(call, call.node.head())?))
             },
         )
-        .with("eth_baseFee", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            let (_, head) = call.node.header(BlockRef::Latest)?;
-            let fee = next_base_fee(&head);
-            reply.value(&fee.map(Quantity::from))
-        })
-        .with("eth_blobBaseFee", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            let (_, head) = call.node.header(BlockRef::Latest)?;
-            let fee = blob_fee(call.node.chain()?.spec(), &head);
-            reply.value(&Quantity(fee.unwrap_or_default()))
-        })
-        .with("eth_feeHistory", Kind::Scan, history)
+        .with(
+            "eth_baseFee() -> Base fee",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                let (_, head) = call.node.header(BlockRef::Latest)?;
+                let fee = next_base_fee(&head);
+                reply.value(&fee.map(Quantity::from))
+            },
+        )
+        .with(
+            "eth_blobBaseFee() -> Blob gas base fee",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                let (_, head) = call.node.header(BlockRef::Latest)?;
+                let fee = blob_fee(call.node.chain()?.spec(), &head);
+                reply.value(&Quantity(fee.unwrap_or_default()))
+            },
+        )
+        .with(
+            "eth_feeHistory(blockCount, newestBlock, rewardPercentiles?) -> Fee history result",
+            Kind::Scan,
+            history,
+        )
 }
 
 /// The base fee of the block after one with this header.
@@ -71,7 +86,7 @@ pub(super) fn next_base_fee(header: &Header) -> Option<u64> {
 }
 
 /// A tip that gets a transaction into one of the next blocks, by those before.
-fn tip(call: &Call<'_>, head: BlockId) -> Result<u128, RpcError> {
+pub(super) fn tip(call: &Call<'_>, head: BlockId) -> Result<u128, RpcError> {
     if let Some((block, tip)) = *call.served.tip.lock()
         && block == head.hash
     {
@@ -102,14 +117,6 @@ fn tip(call: &Call<'_>, head: BlockId) -> Result<u128, RpcError> {
     Ok(tip)
 }
 
-/// A number of blocks, which clients send as a quantity or as a number.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Count {
-    Quantity(U64),
-    Number(u64),
-}
-
 /// The answer of `eth_feeHistory`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,10 +131,7 @@ struct History {
 }
 
 fn history(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
-    let count = match params.required()? {
-        Count::Quantity(count) => count.to(),
-        Count::Number(count) => count,
-    };
+    let count = params.required::<Count>()?.get();
     let newest: BlockNumberOrTag = params.required()?;
     let percentiles: Option<Vec<f64>> = params.optional()?;
     params.end()?;

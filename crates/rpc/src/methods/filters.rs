@@ -1,6 +1,9 @@
 //! Filters that clients ask now and then: what happened since they asked last.
 
-use super::logs::{self, of_block};
+use super::{
+    logs::{self, of_block},
+    pool::pending_object,
+};
 use crate::{
     error::RpcError,
     filter::{Blocks, FilterObject},
@@ -12,6 +15,7 @@ use crate::{
 };
 use alloy_primitives::U64;
 use cambium_state::{ChainEvent, Subscription};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Most blocks that a filter tells of at once.
@@ -19,26 +23,41 @@ const BLOCKS_AT_ONCE: usize = 1024;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_newBlockFilter", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            reply.value(&new(call, Asks::Blocks)?)
-        })
         .with(
-            "eth_newPendingTransactionFilter",
+            "eth_newBlockFilter() -> Filter identifier",
             Kind::Quick,
             |call, params, reply| {
                 params.end()?;
-                reply.value(&new(call, Asks::Nothing)?)
+                reply.value(&new(call, Asks::Blocks)?)
             },
         )
-        .with("eth_newFilter", Kind::Quick, |call, mut params, reply| {
-            let filter: FilterObject = params.optional()?.unwrap_or_default();
-            params.end()?;
-            let (logs, _) = filter.clone().checked(call.limits().alternatives)?;
-            reply.value(&new(call, Asks::Logs(Box::new((filter, logs))))?)
-        })
         .with(
-            "eth_uninstallFilter",
+            "eth_newPendingTransactionFilter(Hydrated transactions?) -> Filter identifier",
+            Kind::Quick,
+            |call, mut params, reply| {
+                let whole = params.optional()?.unwrap_or(false);
+                params.end()?;
+                // Without a pool no transaction ever waits.
+                let told = call
+                    .served
+                    .pool()
+                    .map_or(0, |pool| *pool.announced().borrow());
+                let told = Mutex::new(told);
+                reply.value(&new(call, Asks::Pending { whole, told })?)
+            },
+        )
+        .with(
+            "eth_newFilter(Filter?) -> Filter identifier",
+            Kind::Quick,
+            |call, mut params, reply| {
+                let filter: FilterObject = params.optional()?.unwrap_or_default();
+                params.end()?;
+                let (logs, _) = filter.clone().checked(call.limits().alternatives)?;
+                reply.value(&new(call, Asks::Logs(Box::new((filter, logs))))?)
+            },
+        )
+        .with(
+            "eth_uninstallFilter(Filter identifier) -> Success",
             Kind::Quick,
             |call, mut params, reply| {
                 let id: U64 = params.required()?;
@@ -46,8 +65,16 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&call.served.filters.remove(id.to()))
             },
         )
-        .with("eth_getFilterChanges", Kind::Scan, changes)
-        .with("eth_getFilterLogs", Kind::Scan, all_logs)
+        .with(
+            "eth_getFilterChanges(Filter identifier) -> Log objects",
+            Kind::Scan,
+            changes,
+        )
+        .with(
+            "eth_getFilterLogs(Filter identifier) -> Log objects",
+            Kind::Scan,
+            all_logs,
+        )
 }
 
 fn new(call: &Call<'_>, asks: Asks) -> Result<U64, RpcError> {
@@ -66,6 +93,9 @@ fn changes(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
     let filter = find(call, &mut params)?;
     let busy = || RpcError::server("the filter is being asked already");
     let mut since = filter.since.try_lock().ok_or_else(busy)?;
+    if let Asks::Pending { whole, told } = &filter.asks {
+        return tell_pending(call, *whole, &mut told.lock(), reply);
+    }
     let start = since.cursor();
     let told = tell(call, &filter, &mut since, reply);
     if told.is_err() {
@@ -73,6 +103,41 @@ fn changes(call: &Call<'_>, mut params: Params<'_>, reply: &mut Reply<'_>) -> Re
         *since = call.node.subscribe(start);
     }
     told
+}
+
+/// Tells what became executable since the client was told last.
+fn tell_pending(
+    call: &Call<'_>,
+    whole: bool,
+    told: &mut u64,
+    reply: &mut Reply<'_>,
+) -> Result<(), RpcError> {
+    let Some(pool) = call.served.pool() else {
+        return reply.value(&[(); 0]);
+    };
+    // What a new head made executable.
+    pool.status(call.node)?;
+    let Some(new) = pool.announced_since(*told) else {
+        *told = *pool.announced().borrow();
+        return Err(RpcError::new(
+            RpcError::LIMIT,
+            "more transactions came than are remembered: the filter goes on with those that come from now on",
+        ));
+    };
+    let mut list = reply.list()?;
+    for own in &new {
+        match whole {
+            false => list.item(&own.hash)?,
+            true => {
+                if let Some(own) = own.transaction() {
+                    list.item(&pending_object(&own))?;
+                }
+            }
+        }
+    }
+    list.end()?;
+    *told += new.len() as u64;
+    Ok(())
 }
 
 fn tell(
@@ -98,7 +163,7 @@ fn tell(
                     list.item(&log)?;
                 }
             }
-            Asks::Blocks | Asks::Nothing => {}
+            Asks::Blocks | Asks::Pending { .. } => {}
         }
     }
     list.end()

@@ -20,7 +20,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn add(methods: Methods) -> Methods {
-    methods.with("eth_config", Kind::Quick, config)
+    methods.with("eth_config() -> Configuration", Kind::Quick, config)
 }
 
 /// What is in force from a time on.

@@ -17,7 +17,7 @@ use cambium_primitives::BlockNumber;
 use std::ops::RangeInclusive;
 
 pub(super) fn add(methods: Methods) -> Methods {
-    methods.with("eth_getLogs", Kind::Scan, logs)
+    methods.with("eth_getLogs(Filter?) -> Log objects", Kind::Scan, logs)
 }
 
 /// A range of blocks that exist, and are not too many.

@@ -5,16 +5,20 @@ mod objects;
 mod chain;
 mod state;
 mod blocks;
-mod pool;
+pub(crate) mod pool;
 mod transactions;
 pub(crate) mod logs;
 mod filters;
 mod fees;
 mod raw;
+mod access_lists;
 mod net;
 mod forks;
 mod call;
 mod simulate;
+mod fill;
+mod replay;
+mod ranges;
 mod budget;
 mod trace;
 mod testing;
@@ -34,10 +38,13 @@ impl Methods {
             filters::add,
             fees::add,
             raw::add,
+            access_lists::add,
             net::add,
             forks::add,
             call::add,
             simulate::add,
+            fill::add,
+            ranges::add,
             trace::add,
             pool::add,
         ] {

@@ -5,13 +5,13 @@ use alloy_consensus::{
     Header, Sealed, Transaction as _,
     transaction::{Recovered, TransactionInfo},
 };
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256, U64, U256};
 use alloy_rlp::Encodable;
 use alloy_rpc_types_eth as eth;
 use cambium_chain::{ChainSpec, Receipt, Transaction};
 use cambium_node::{FoundBlock, FoundLog};
 use cambium_primitives::BlockId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A transaction as clients get it.
 pub(super) type TransactionObject = eth::Transaction<Transaction>;
@@ -169,5 +169,22 @@ pub(super) struct Quantity(#[serde(with = "alloy_serde::quantity")] pub(super) u
 impl From<u64> for Quantity {
     fn from(number: u64) -> Self {
         Self(number.into())
+    }
+}
+
+/// A number that clients send as a quantity or as a number.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Count {
+    Quantity(U64),
+    Number(u64),
+}
+
+impl Count {
+    pub(super) fn get(self) -> u64 {
+        match self {
+            Self::Quantity(count) => count.to(),
+            Self::Number(count) => count,
+        }
     }
 }

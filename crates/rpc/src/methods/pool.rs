@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub(super) fn add(methods: Methods) -> Methods {
     methods
         .with(
-            "eth_sendRawTransaction",
+            "eth_sendRawTransaction(Transaction) -> Transaction hash",
             Kind::Execution,
             |call, mut params, reply| {
                 let raw: Bytes = params.required()?;
@@ -27,12 +27,16 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&need(call)?.add(call.node, &raw)?)
             },
         )
-        .with("txpool_content", Kind::Execution, |call, params, reply| {
-            params.end()?;
-            reply.value(&all(call, pending_object)?)
-        })
         .with(
-            "txpool_contentFrom",
+            "txpool_content() -> Transaction pool content",
+            Kind::Execution,
+            |call, params, reply| {
+                params.end()?;
+                reply.value(&all(call, pending_object)?)
+            },
+        )
+        .with(
+            "txpool_contentFrom(address) -> Transaction pool content from address",
             Kind::Execution,
             |call, mut params, reply| {
                 let of: Address = params.required()?;
@@ -46,18 +50,26 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&found)
             },
         )
-        .with("txpool_inspect", Kind::Execution, |call, params, reply| {
-            params.end()?;
-            reply.value(&all(call, summary)?)
-        })
-        .with("txpool_status", Kind::Quick, |call, params, reply| {
-            params.end()?;
-            let status = need(call)?.status(call.node)?;
-            reply.value(&Waiting {
-                pending: Quantity::from(status.pending as u64),
-                queued: Quantity::from(status.queued as u64),
-            })
-        })
+        .with(
+            "txpool_inspect() -> Transaction pool summary",
+            Kind::Execution,
+            |call, params, reply| {
+                params.end()?;
+                reply.value(&all(call, summary)?)
+            },
+        )
+        .with(
+            "txpool_status() -> Transaction pool status",
+            Kind::Quick,
+            |call, params, reply| {
+                params.end()?;
+                let status = need(call)?.status(call.node)?;
+                reply.value(&Waiting {
+                    pending: Quantity::from(status.pending as u64),
+                    queued: Quantity::from(status.queued as u64),
+                })
+            },
+        )
 }
 
 /// What can be executed, and what can't yet.
@@ -105,14 +117,14 @@ fn all<T>(
 /// A transaction that has no block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PendingObject {
+pub(crate) struct PendingObject {
     #[serde(flatten)]
     own: TransactionObject,
     /// Null, as the block's number and hash are: the library leaves it out.
     block_timestamp: (),
 }
 
-pub(super) fn pending_object(own: &PooledTransaction) -> PendingObject {
+pub(crate) fn pending_object(own: &PooledTransaction) -> PendingObject {
     let recovered = Recovered::new_unchecked(own.transaction.clone(), own.sender);
     PendingObject {
         own: eth::Transaction::from_transaction(recovered, TransactionInfo::default()),

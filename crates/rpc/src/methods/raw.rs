@@ -14,11 +14,15 @@ use cambium_node::FoundBlock;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("debug_getRawBlock", Kind::Quick, |call, params, reply| {
-            reply.value(&Bytes::from(alloy_rlp::encode(&named(call, params)?.block)))
-        })
         .with(
-            "debug_executionWitness",
+            "debug_getRawBlock(Block) -> Block RLP",
+            Kind::Quick,
+            |call, params, reply| {
+                reply.value(&Bytes::from(alloy_rlp::encode(&named(call, params)?.block)))
+            },
+        )
+        .with(
+            "debug_executionWitness(Block) -> Execution witness",
             Kind::Scan,
             |call, mut params, reply| {
                 let id: BlockId = params.required()?;
@@ -28,13 +32,17 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&witness.to_json(WitnessForm::Reth))
             },
         )
-        .with("debug_getRawHeader", Kind::Quick, |call, params, reply| {
-            reply.value(&Bytes::from(alloy_rlp::encode(
-                &named(call, params)?.block.header,
-            )))
-        })
         .with(
-            "debug_getRawReceipts",
+            "debug_getRawHeader(Block) -> Header RLP",
+            Kind::Quick,
+            |call, params, reply| {
+                reply.value(&Bytes::from(alloy_rlp::encode(
+                    &named(call, params)?.block.header,
+                )))
+            },
+        )
+        .with(
+            "debug_getRawReceipts(Block) -> Receipts",
             Kind::Execution,
             |call, params, reply| {
                 let found = named(call, params)?;

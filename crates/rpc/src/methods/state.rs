@@ -17,14 +17,18 @@ use std::collections::BTreeMap;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_getBalance", Kind::Value, |call, mut params, reply| {
-            let address = params.required()?;
-            let state = block_id::state(call, &mut params)?;
-            let account = state.account_at(address)?.unwrap_or_default();
-            reply.value(&account.balance)
-        })
         .with(
-            "eth_getTransactionCount",
+            "eth_getBalance(Address, Block?) -> Balance",
+            Kind::Value,
+            |call, mut params, reply| {
+                let address = params.required()?;
+                let state = block_id::state(call, &mut params)?;
+                let account = state.account_at(address)?.unwrap_or_default();
+                reply.value(&account.balance)
+            },
+        )
+        .with(
+            "eth_getTransactionCount(Address, Block?) -> Account nonce",
             Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
@@ -40,19 +44,23 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&Quantity::from(waiting.unwrap_or(account.nonce)))
             },
         )
-        .with("eth_getCode", Kind::Value, |call, mut params, reply| {
-            let address = params.required()?;
-            let state = block_id::state(call, &mut params)?;
-            let code = match state.account_at(address)? {
-                Some(account) if account.code_hash != KECCAK_EMPTY => {
-                    state.code(&account.code_hash)?
-                }
-                _ => Bytes::new(),
-            };
-            reply.value(&code)
-        })
         .with(
-            "eth_getStorageAt",
+            "eth_getCode(Address, Block?) -> Bytecode",
+            Kind::Value,
+            |call, mut params, reply| {
+                let address = params.required()?;
+                let state = block_id::state(call, &mut params)?;
+                let code = match state.account_at(address)? {
+                    Some(account) if account.code_hash != KECCAK_EMPTY => {
+                        state.code(&account.code_hash)?
+                    }
+                    _ => Bytes::new(),
+                };
+                reply.value(&code)
+            },
+        )
+        .with(
+            "eth_getStorageAt(Address, Storage slot, Block?) -> Value",
             Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
@@ -61,9 +69,21 @@ pub(super) fn add(methods: Methods) -> Methods {
                 reply.value(&B256::from(state.slot_at(address, slot.slot.into())?))
             },
         )
-        .with("eth_getStorageValues", Kind::Quick, storage_values)
-        .with("eth_getProof", Kind::Proof, proof)
-        .with("eth_getAccount", Kind::Proof, account)
+        .with(
+            "eth_getStorageValues(Requests, Block?) -> Values",
+            Kind::Quick,
+            storage_values,
+        )
+        .with(
+            "eth_getProof(Address, StorageKeys?, Block?) -> Account",
+            Kind::Proof,
+            proof,
+        )
+        .with(
+            "eth_getAccount(Address, Block?) -> Account",
+            Kind::Proof,
+            account,
+        )
 }
 
 /// The key of a slot: up to 32 bytes in hex.

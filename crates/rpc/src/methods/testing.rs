@@ -22,7 +22,7 @@ impl Methods {
     /// Adds `testing_buildBlockV1`, by which anyone who may call makes the server execute blocks: for tests alone.
     #[must_use]
     pub fn with_testing(self) -> Self {
-        self.with("testing_buildBlockV1", Kind::Execution, build_block)
+        self.with("testing_buildBlockV1(Parent block hash, Payload attributes, Transactions?, Extra data?) -> Response object", Kind::Execution, build_block)
     }
 }
 

@@ -7,13 +7,10 @@ use super::{
     block_id,
     blocks::{by_hash, by_number},
     budget::{Budget, Kept, TRACE_BYTES},
-    call::{
-        CallEnv, CallPrecompiles, CallState, ChangedState, change, commit, rules_of, system_call,
-        transact,
-    },
+    call::{CallEnv, CallState, ChangedState, change, commit, inspect},
+    replay::{Replay, failed},
 };
 use crate::{
-    cancel::Cancel,
     error::RpcError,
     limits::Kind,
     params::Params,
@@ -21,21 +18,14 @@ use crate::{
     table::{Call, Methods},
 };
 use alloy_consensus::Header;
-use alloy_eips::{BlockId, eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS};
-use alloy_primitives::{Address, B256, Bytes};
+use alloy_eips::BlockId;
+use alloy_primitives::{B256, Bytes};
 use alloy_rlp::Decodable;
 use alloy_rpc_types_eth::{BlockOverrides, TransactionRequest, state::StateOverride};
 use alloy_rpc_types_trace::geth::{GethDebugTracingOptions, GethTrace};
-use cambium_chain::{Block, block_env, config_env, transaction_env};
+use cambium_chain::{Block, transaction_env};
 use cambium_node::BlockRef;
-use revm::{
-    Context, InspectEvm, MainBuilder, MainContext,
-    context::{
-        TxEnv,
-        result::{EVMError, ResultAndState},
-    },
-    primitives::hardfork::SpecId,
-};
+use revm::context::TxEnv;
 use revm_inspectors::tracing::{
     DebugInspector, TraceLimitBehavior, TraceLimits, TransactionContext,
 };
@@ -46,9 +36,13 @@ const GAS_STEP: u64 = 1024;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods
-        .with("debug_traceTransaction", Kind::Scan, transaction)
         .with(
-            "debug_traceBlockByNumber",
+            "debug_traceTransaction(Transaction hash, TraceConfig?) -> Transaction trace",
+            Kind::Scan,
+            transaction,
+        )
+        .with(
+            "debug_traceBlockByNumber(Block, TraceConfig?) -> Block trace",
             Kind::Scan,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -56,15 +50,23 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "debug_traceBlockByHash",
+            "debug_traceBlockByHash(Block hash, TraceConfig?) -> Block trace",
             Kind::Scan,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
                 blocks(call, block, params, reply)
             },
         )
-        .with("debug_traceBlock", Kind::Scan, encoded)
-        .with("debug_traceCall", Kind::Scan, traced_call)
+        .with(
+            "debug_traceBlock(Block RLP, TraceConfig?) -> Block trace",
+            Kind::Scan,
+            encoded,
+        )
+        .with(
+            "debug_traceCall(Transaction, Block?, TraceConfig?) -> Transaction trace",
+            Kind::Scan,
+            traced_call,
+        )
 }
 
 /// The trace of a transaction among others.
@@ -124,58 +126,7 @@ fn inspector(options: &GethDebugTracingOptions) -> Result<(Kept, DebugInspector)
     })
 }
 
-/// A block that is executed again.
-struct Replay {
-    state: ChangedState,
-    env: CallEnv,
-    cancel: Cancel,
-}
-
 impl Replay {
-    /// The state on which the transactions of a block run.
-    fn of(call: &Call<'_>, block: &Block) -> Result<Self, RpcError> {
-        let header = &block.header;
-        if header.number == call.node.db().genesis().number {
-            return Err(RpcError::server("genesis is not traceable"));
-        }
-        let spec = call.node.chain()?.spec();
-        let rules = rules_of(spec, header);
-        let env = CallEnv {
-            precompiles: CallPrecompiles::new(rules.spec),
-            cfg: config_env(&rules, header.gas_limit),
-            block: block_env(header, &rules),
-        };
-        let parent = call.node.state_at(BlockRef::Hash(header.parent_hash))?;
-        // The whole block has the time of the answer, not of a call.
-        let cancel = call.cancel.renewed(call.limits().time);
-        let state = ChangedState::new(CallState::new(parent, cancel.clone()));
-        let mut replay = Self { state, env, cancel };
-        if rules.is(SpecId::CANCUN)
-            && let Some(root) = header.parent_beacon_block_root
-        {
-            replay.system_call(BEACON_ROOTS_ADDRESS, root)?;
-        }
-        if rules.is(SpecId::PRAGUE) {
-            replay.system_call(HISTORY_STORAGE_ADDRESS, header.parent_hash)?;
-        }
-        Ok(replay)
-    }
-
-    /// What the block itself does before its transactions (EIP-4788, EIP-2935).
-    fn system_call(&mut self, to: Address, word: B256) -> Result<(), RpcError> {
-        let data = Bytes::copy_from_slice(word.as_slice());
-        let done = system_call(&mut self.state, &self.env, to, data);
-        commit(&mut self.state, done.map_err(failed)?.state);
-        Ok(())
-    }
-
-    /// Executes a transaction that nobody looks at.
-    fn run(&mut self, transaction: TxEnv) -> Result<(), RpcError> {
-        let done = transact(&mut self.state, &self.env, transaction);
-        commit(&mut self.state, done.map_err(failed)?.state);
-        Ok(())
-    }
-
     /// Executes a transaction, and says how.
     fn trace(
         &mut self,
@@ -185,14 +136,13 @@ impl Replay {
     ) -> Result<GethTrace, RpcError> {
         let (kept, inspector) = inspector(options)?;
         let budget = Budget::new(kept, self.cancel.clone());
-        let mut evm = Context::mainnet()
-            .with_db(&mut self.state)
-            .with_cfg(self.env.cfg.clone())
-            .with_block(self.env.block.clone())
-            .build_mainnet_with_inspector((budget, inspector))
-            .with_precompiles(self.env.precompiles.clone());
-        let done = evm.inspect_tx(transaction.clone());
-        let (budget, mut inspector) = evm.inspector;
+        let (called, (budget, mut inspector)) = inspect(
+            &mut self.state,
+            &self.env,
+            transaction.clone(),
+            (budget, inspector),
+            None,
+        );
         if let Some(error) = budget.over() {
             return Err(error);
         }
@@ -202,7 +152,7 @@ impl Replay {
                 "the trace is too large: take `limit`, or another tracer",
             ));
         }
-        let done: ResultAndState = done.map_err(failed)?;
+        let done = called.map_err(failed)?.done;
         let block = &self.env.block;
         let trace =
             inspector.get_result(Some(context), &transaction, block, &done, &mut self.state);
@@ -210,10 +160,6 @@ impl Replay {
         commit(&mut self.state, done.state);
         Ok(trace)
     }
-}
-
-fn failed<E: std::fmt::Display>(error: EVMError<E>) -> RpcError {
-    RpcError::server(format!("the transaction can't be executed again: {error}"))
 }
 
 /// Whether a tracer has more than its memory holds.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(super) fn add(methods: Methods) -> Methods {
     methods
         .with(
-            "eth_getTransactionByHash",
+            "eth_getTransactionByHash(Transaction hash) -> Transaction information",
             Kind::Quick,
             |call, mut params, reply| {
                 let hash = params.hash()?;
@@ -44,7 +44,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getTransactionByBlockNumberAndIndex",
+            "eth_getTransactionByBlockNumberAndIndex(Block, Transaction index) -> Transaction information",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -55,7 +55,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getTransactionByBlockHashAndIndex",
+            "eth_getTransactionByBlockHashAndIndex(Block hash, Transaction index) -> Transaction information",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;
@@ -65,11 +65,11 @@ pub(super) fn add(methods: Methods) -> Methods {
                 }
             },
         )
-        .with("eth_getTransactionReceipt", Kind::Execution, receipt)
-        .with("eth_getRawTransactionByHash", Kind::Quick, raw)
-        .with("debug_getRawTransaction", Kind::Quick, raw)
+        .with("eth_getTransactionReceipt(Transaction hash) -> Receipt information", Kind::Execution, receipt)
+        .with("eth_getRawTransactionByHash(Transaction hash) -> EIP-2718 binary-encoded transaction", Kind::Quick, raw)
+        .with("debug_getRawTransaction(Transaction hash) -> EIP-2718 binary-encoded transaction", Kind::Quick, raw)
         .with(
-            "eth_getRawTransactionByBlockNumberAndIndex",
+            "eth_getRawTransactionByBlockNumberAndIndex(Block, Transaction index) -> EIP-2718 binary-encoded transaction",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_number(&mut params)?;
@@ -77,7 +77,7 @@ pub(super) fn add(methods: Methods) -> Methods {
             },
         )
         .with(
-            "eth_getRawTransactionByBlockHashAndIndex",
+            "eth_getRawTransactionByBlockHashAndIndex(Block hash, Transaction index) -> EIP-2718 binary-encoded transaction",
             Kind::Quick,
             |call, mut params, reply| {
                 let block = by_hash(&mut params)?;

@@ -4,6 +4,7 @@
 //!   transaction   bytes -> a transaction with its sender and, if it has blobs, their sidecar
 //!   rules         checks that need the rules of the next block alone
 //!   waiting       what waits, by sender and nonce: limits, replacement, order by price
+//!   announced     what became executable, for those who ask for news
 //!   shared        one lock around it, which follows the head of the chain
 //! ```
 
@@ -11,6 +12,7 @@ mod limits;
 mod transaction;
 mod rules;
 mod waiting;
+mod announced;
 mod shared;
 
 pub use limits::PoolLimits;

@@ -1,6 +1,7 @@
 //! A pool, which follows the head of the chain: it looks where the head is whenever it is asked.
 
 use super::{
+    announced::{Announced, Announcement},
     limits::PoolLimits,
     rules::NextRules,
     transaction::PooledTransaction,
@@ -13,16 +14,21 @@ use alloy_eips::{
 use alloy_primitives::{Address, B256};
 use cambium_chain::Transaction;
 use cambium_history::StateAt;
+use cambium_metrics::{Count, LabelledMetrics, MetricsHost};
 use cambium_node::{BlockRef, Node};
 use cambium_primitives::{Account, BlockId};
 use parking_lot::Mutex;
 use revm::primitives::KECCAK_EMPTY;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Most bytes of the sidecar of a transaction.
 const SIDECAR_BYTES_MAX: usize = 4 << 20;
 /// Most blocks that left the chain whose transactions come back.
 const REVERTED_MAX: usize = 64;
+
+/// So many times as many transactions as a pool holds are remembered as having become executable.
+const ANNOUNCED_POOLS: usize = 2;
 
 /// The transaction that has a blob, and the blob's index in its sidecar; `None` if there is none.
 pub(crate) type FoundBlob = Option<(Arc<PooledTransaction>, usize)>;
@@ -40,6 +46,18 @@ pub(crate) struct Status {
 pub struct Pool {
     limits: PoolLimits,
     inner: Mutex<Inner>,
+    /// Read without waiting for the pool.
+    shown: Shown,
+    announced: Mutex<Announced>,
+}
+
+/// What is shown of a pool.
+#[derive(Default)]
+struct Shown {
+    transactions: Count,
+    bytes: Count,
+    added: Count,
+    refused: Count,
 }
 
 #[derive(Default)]
@@ -49,6 +67,8 @@ struct Inner {
     waiting: Waiting,
     /// Grows with each transaction that is added.
     added: u64,
+    /// What became executable, and is not announced yet.
+    executable: Vec<Announcement>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -63,6 +83,8 @@ impl Pool {
         Self {
             limits,
             inner: Mutex::default(),
+            shown: Shown::default(),
+            announced: Mutex::new(Announced::new(limits.transactions * ANNOUNCED_POOLS)),
         }
     }
 
@@ -73,12 +95,17 @@ impl Pool {
             let what = format!("oversized data: {} bytes, limit {most}", raw.len());
             return Err(RpcError::server(what));
         }
-        let new = PooledTransaction::decode(raw)?;
-        let hash = new.hash();
-        self.with(node, |inner| {
-            inner.add(&node.state_at(BlockRef::Latest)?, new, &self.limits)?;
-            Ok(hash)
-        })
+        let added = PooledTransaction::decode(raw).and_then(|new| {
+            let hash = new.hash();
+            self.with(node, |inner| {
+                inner.add(&node.state_at(BlockRef::Latest)?, new, &self.limits)?;
+                Ok(hash)
+            })
+        });
+        if added.is_err() {
+            self.shown.refused.add(1);
+        }
+        added
     }
 
     pub(crate) fn get(
@@ -167,14 +194,57 @@ impl Pool {
         Ok(found)
     }
 
+    /// How many transactions ever became executable, with news of it. Those of a new head do so when the pool is asked the next
+    /// time.
+    pub(crate) fn announced(&self) -> watch::Receiver<u64> {
+        self.announced.lock().count()
+    }
+
+    /// Those that became executable after the first `seen`; `None` if some of them are not remembered any more.
+    pub(crate) fn announced_since(&self, seen: u64) -> Option<Vec<Announcement>> {
+        self.announced.lock().since(seen)
+    }
+
     fn with<T>(
         &self,
         node: &Node,
         act: impl FnOnce(&mut Inner) -> Result<T, RpcError>,
     ) -> Result<T, RpcError> {
         let mut inner = self.inner.lock();
-        inner.follow(node, &self.limits)?;
-        act(&mut inner)
+        let followed = inner.follow(node, &self.limits);
+        let result = followed.and_then(|()| act(&mut inner));
+        self.shown.transactions.set(inner.waiting.len() as u64);
+        self.shown.bytes.set(inner.waiting.bytes() as u64);
+        self.shown.added.set(inner.added);
+        let new = std::mem::take(&mut inner.executable);
+        // Under the lock of the pool: announced in the order in which they became executable.
+        self.announced.lock().add(new);
+        result
+    }
+}
+
+impl MetricsHost for Pool {
+    fn report(&self, metrics: &mut dyn LabelledMetrics) {
+        metrics.gauges([
+            (
+                "pool_transactions",
+                "Transactions that wait for a block, as of when the pool was asked last.",
+                self.shown.transactions.get(),
+            ),
+            ("pool_bytes", "Bytes of these.", self.shown.bytes.get()),
+        ]);
+        metrics.counters([
+            (
+                "pool_transactions_added",
+                "Transactions that were added.",
+                self.shown.added.get(),
+            ),
+            (
+                "pool_transactions_refused",
+                "Transactions that were sent and refused.",
+                self.shown.refused.get(),
+            ),
+        ]);
     }
 }
 
@@ -195,9 +265,27 @@ impl Inner {
                 new.sender
             )));
         }
+        let sender = new.sender;
+        let before = self.pending_of(sender);
         self.waiting.insert(new, account, limits)?;
         self.added += 1;
+        self.note_executable(sender, &before);
         Ok(())
+    }
+
+    /// The hashes of the transactions of a sender that can be executed.
+    fn pending_of(&self, sender: Address) -> Vec<B256> {
+        let sender = self.waiting.senders.get(&sender);
+        let pending = sender.into_iter().flat_map(Sender::pending);
+        pending.map(|own| own.hash()).collect()
+    }
+
+    /// Notes the transactions of a sender that can be executed and are not among those that could `before`.
+    fn note_executable(&mut self, sender: Address, before: &[B256]) {
+        let sender = self.waiting.senders.get(&sender);
+        let pending = sender.into_iter().flat_map(Sender::pending);
+        let new = pending.filter(|own| !before.contains(&own.hash()));
+        self.executable.extend(new.map(Announcement::of));
     }
 
     /// Goes to the head. Transactions of blocks that left the chain come back, but for those with blobs.
@@ -212,7 +300,9 @@ impl Inner {
         let senders: Vec<_> = self.waiting.senders.keys().copied().collect();
         for address in senders {
             let account = state.account_at(address)?.unwrap_or_default();
+            let before = self.pending_of(address);
             self.waiting.update(address, account, limits);
+            self.note_executable(address, &before);
         }
         self.at = Some((head, rules));
         for own in reverted(node, before) {

@@ -41,6 +41,16 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+
+    /// Their bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn get(&self, hash: &B256) -> Option<&Arc<PooledTransaction>> {
         let (sender, nonce) = self.by_hash.get(hash)?;
         self.senders.get(sender)?.transactions.get(nonce)

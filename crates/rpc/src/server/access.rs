@@ -3,7 +3,7 @@
 //! A page of any site can make a browser send requests to the loopback, under a name of the site's own if its name server says so.
 
 use http::{
-    HeaderMap, HeaderValue,
+    HeaderMap, HeaderValue, Uri,
     header::{HOST, ORIGIN},
 };
 use std::net::IpAddr;
@@ -22,10 +22,16 @@ pub(super) type Refused = &'static str;
 
 impl Access {
     /// Whether a request may come in. Returns the site to which the answer may be shown, if it comes from one.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<Option<HeaderValue>, Refused> {
-        if let Some(host) = headers.get(HOST)
-            && !self.knows(host)
-        {
+    pub(super) fn check(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, Refused> {
+        // HTTP/2 has the name in the URI.
+        let named = uri.authority().is_none_or(|own| self.knows(own.as_str()));
+        let host = headers.get(HOST);
+        let is_own = |host: &HeaderValue| host.to_str().is_ok_and(|host| self.knows(host));
+        if !named || !host.is_none_or(is_own) {
             return Err("this is not a name of this server: its operator lists more of them\n");
         }
         let Some(origin) = headers.get(ORIGIN) else {
@@ -39,10 +45,7 @@ impl Access {
         }
     }
 
-    fn knows(&self, host: &HeaderValue) -> bool {
-        let Ok(host) = host.to_str() else {
-            return false;
-        };
+    fn knows(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
             None => host.split(':').next().unwrap_or_default(),

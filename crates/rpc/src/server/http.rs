@@ -1,27 +1,34 @@
-//! HTTP: one request after another on a connection, each with its answer.
+//! HTTP/1.1: one request after another on a connection, each with its answer. HTTP/2, as the Engine API over REST wants it:
+//! several at once.
 
 use super::{
-    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, session, websocket::Socket,
+    access::Access, impatient::Impatient, ipc::Ipc, jwt::JwtSecret, rest, session,
+    websocket::Socket,
 };
 use crate::{
-    dispatch::{Answer, Service},
+    dispatch::{Answer, Service, error_text},
+    engine::is_rest,
+    figures::Alive,
+    held::{Held, no_room},
+    limits::Limits,
     reply::Piece,
 };
+use cambium_metrics::MetricsHost;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode,
+    HeaderValue, Method, Request, Response, StatusCode, Version,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_MAX_AGE, ALLOW, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT,
         SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
     },
 };
-use http_body_util::{BodyExt, Full, Limited, combinators::BoxBody};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     body::{Body, Bytes, Frame, Incoming, SizeHint},
-    server::conn::http1,
+    server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::{
     convert::Infallible,
     future::Future,
@@ -46,6 +53,15 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Most bytes of the header of a request.
 const HEADER_BYTES: usize = 64 << 10;
+/// What begins a connection of HTTP/2, and no request of HTTP/1.1 (RFC 9113).
+const HTTP2: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Pause until more of the first bytes may be there.
+const PEEK_PAUSE: Duration = Duration::from_millis(5);
+/// Most requests at once of a connection of HTTP/2.
+const STREAMS: u32 = 32;
+/// Bytes that may come before they are taken: of a request, and of all requests of a connection of HTTP/2.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
 /// Longest time for requests that have begun, once the server is to end.
 const END: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
@@ -180,7 +196,7 @@ async fn accept(
         let shared = Shared {
             service: Arc::clone(&service),
             access: Arc::clone(&access),
-            permit: Arc::new(permit.ok()),
+            counted: Arc::new((permit.ok(), Alive::connection(&service.figures))),
             ends: ends.clone(),
         };
         open.spawn(connection(stream, shared));
@@ -194,7 +210,7 @@ struct Shared {
     service: Arc<Service>,
     access: Arc<(Access, Option<JwtSecret>)>,
     /// Held by what the connection becomes as well.
-    permit: Arc<Option<OwnedSemaphorePermit>>,
+    counted: Arc<(Option<OwnedSemaphorePermit>, Alive)>,
     ends: watch::Receiver<()>,
 }
 
@@ -203,24 +219,72 @@ async fn connection(stream: TcpStream, shared: Shared) {
     let _ = stream.set_nodelay(true);
     let limits = shared.service.served.limits;
     let mut ends = shared.ends.clone();
+    // HTTP/2 is for the interface whose specification wants it.
+    let is_http2 = match shared.service.rest {
+        None => false,
+        Some(_) => tokio::select! {
+            begun = timeout(limits.header_time, begins_http2(&stream)) => match begun {
+                Ok(Ok(is_http2)) => is_http2,
+                _ => return,
+            },
+            _ = ends.changed() => return,
+        },
+    };
     // Who leaves, or takes nothing of an answer, ends the work on it.
-    let stream = Impatient::new(stream, limits.idle_time);
+    let stream = TokioIo::new(Impatient::new(stream, limits.idle_time));
     let answers = service_fn(move |request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(shared.respond(request).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
-        .max_buf_size(HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), answers)
-        .with_upgrades();
+    if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEADER_BYTES as u32)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(limits.idle_time / 2)
+            .keep_alive_timeout(limits.header_time)
+            .serve_connection(stream, answers);
+        serve_until(connection, ends, |own| own.graceful_shutdown()).await;
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_time)
+            .max_buf_size(HEADER_BYTES)
+            .serve_connection(stream, answers)
+            .with_upgrades();
+        serve_until(connection, ends, |own| own.graceful_shutdown()).await;
+    }
+}
+
+/// Whether a connection begins with the preface of HTTP/2, which is not taken from it.
+async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0; HTTP2.len()];
+    loop {
+        let there = stream.peek(&mut first).await?;
+        if there == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if there == HTTP2.len() || first[..there] != HTTP2[..there] {
+            return Ok(first[..there] == HTTP2[..there]);
+        }
+        sleep(PEEK_PAUSE).await;
+    }
+}
+
+/// Serves a connection until it ends, or until its last answers once the server is to end.
+async fn serve_until<C: Future>(
+    connection: C,
+    mut ends: watch::Receiver<()>,
+    end: impl FnOnce(Pin<&mut C>),
+) {
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = ends.changed() => {}
     }
-    connection.as_mut().graceful_shutdown();
+    end(connection.as_mut());
     let _ = connection.await;
 }
 
@@ -229,16 +293,20 @@ type Reply = Response<BoxBody<Bytes, GivenUp>>;
 /// Whether a request is to become a WebSocket.
 fn is_upgrade(request: &Request<Incoming>) -> bool {
     let upgrade = request.headers().get(UPGRADE);
-    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    request.version() == Version::HTTP_11
+        && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 impl Shared {
     async fn respond(self, request: Request<Incoming>) -> Reply {
         let (access, jwt) = &*self.access;
-        let site = match access.check(request.headers()) {
+        let site = match access.check(request.uri(), request.headers()) {
             Ok(site) => site,
             Err(why) => return plain(StatusCode::FORBIDDEN, why),
         };
+        if let (None, Some(look)) = (jwt, looked_at(&self.service, &request)) {
+            return look;
+        }
         if let Some(jwt) = jwt
             && let Err(why) = jwt.check(request.headers())
         {
@@ -247,6 +315,10 @@ impl Shared {
         let mut reply = match () {
             () if is_upgrade(&request) => upgrade(self, request),
             () if request.method() == Method::OPTIONS && site.is_some() => preflight(),
+            () if self.service.rest.is_some() && is_rest(&request) => {
+                let answered = rest::respond(&self.service, request).await;
+                answered.map(whole)
+            }
             () => respond(&self.service, request).await,
         };
         if let Some(site) = site {
@@ -255,6 +327,22 @@ impl Shared {
             headers.insert(VARY, HeaderValue::from_static("origin"));
         }
         reply
+    }
+}
+
+/// The answer to one who looks whether the server lives, or is ready; `None` for any other request.
+fn looked_at(service: &Service, request: &Request<Incoming>) -> Option<Reply> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    match request.uri().path() {
+        "/health" => Some(plain(StatusCode::OK, "the process lives\n")),
+        "/ready" => Some(match service.served.ready() {
+            Ok(()) => plain(StatusCode::OK, "ready\n"),
+            // Why is for the operator, whose figures and log have it.
+            Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+        }),
+        _ => None,
     }
 }
 
@@ -286,7 +374,7 @@ fn upgrade(shared: Shared, request: Request<Incoming>) -> Reply {
     };
     let accept = derive_accept_key(key.as_bytes());
     tokio::spawn(async move {
-        let _permit = shared.permit;
+        let _counted = shared.counted;
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
             let bytes_max = shared.service.served.limits.body_bytes;
             let socket = Socket::new(upgraded, bytes_max).await;
@@ -317,21 +405,18 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
         return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
     }
     let limits = &service.served.limits;
-    let body = Limited::new(request.into_body(), limits.body_bytes).collect();
-    let body = match timeout(limits.idle_time, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => {
-            return match error.is::<http_body_util::LengthLimitError>() {
-                true => plain(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    &format!("a request has at most {} bytes\n", limits.body_bytes),
-                ),
-                false => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
-            };
-        }
+    let held = service.share();
+    let body = match timeout(
+        limits.idle_time,
+        received(request.into_body(), limits, &held),
+    )
+    .await
+    {
+        Ok(Ok(body)) => body,
+        Ok(Err(broken)) => return broken.reply(limits),
         Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
     };
-    let mut answer = service.answer(body.into()).await;
+    let mut answer = service.answer(body, held).await;
     let body = match answer.pieces.recv().await {
         None => {
             return plain(
@@ -339,19 +424,87 @@ async fn respond(service: &Arc<Service>, request: Request<Incoming>) -> Reply {
                 "the answer was given up\n",
             );
         }
-        Some(Piece::Last(all)) => Full::new(Bytes::from(all))
-            .map_err(|never| match never {})
-            .boxed(),
+        Some(Piece::Last(all)) => whole(held_until_sent(all, &answer)),
         Some(Piece::More(first)) => Pieces {
             first: Some(first),
             rest: Some(answer),
         }
         .boxed(),
     };
+    json(body)
+}
+
+fn json(body: BoxBody<Bytes, GivenUp>) -> Reply {
     let mut reply = Response::new(body);
     let json = HeaderValue::from_static(JSON);
     reply.headers_mut().insert(CONTENT_TYPE, json);
     reply
+}
+
+/// Why a request did not come as a whole.
+enum Broken {
+    TooLarge,
+    NoRoom,
+    BrokeOff,
+}
+
+impl Broken {
+    fn reply(&self, limits: &Limits) -> Reply {
+        match self {
+            Self::TooLarge => plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                &format!("a request has at most {} bytes\n", limits.body_bytes),
+            ),
+            Self::NoRoom => json(whole(error_text("null", &no_room()))),
+            Self::BrokeOff => plain(StatusCode::BAD_REQUEST, "the request broke off\n"),
+        }
+    }
+}
+
+/// The bytes of a request, which it holds from when they come.
+async fn received(mut body: Incoming, limits: &Limits, held: &Held) -> Result<Vec<u8>, Broken> {
+    let mut all = Vec::new();
+    // Room is made for what has come, not for what is announced.
+    let announced = body.size_hint().exact();
+    let announced = announced.map_or(limits.body_bytes, |bytes| bytes as usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Broken::BrokeOff)?;
+        let Ok(more) = frame.into_data() else {
+            continue;
+        };
+        let wanted = all.len() + more.len();
+        if wanted > limits.body_bytes {
+            return Err(Broken::TooLarge);
+        }
+        if wanted > all.capacity() {
+            let wanted = wanted.max((2 * all.capacity()).min(announced));
+            if !held.grow_to(wanted) {
+                return Err(Broken::NoRoom);
+            }
+            all.reserve_exact(wanted - all.len());
+        }
+        all.extend_from_slice(&more);
+    }
+    Ok(all)
+}
+
+/// Bytes that count as held until the connection has sent them.
+struct HeldBytes {
+    bytes: Vec<u8>,
+    _held: Arc<Held>,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn held_until_sent(bytes: Vec<u8>, answer: &Answer) -> Bytes {
+    Bytes::from_owner(HeldBytes {
+        bytes,
+        _held: Arc::clone(&answer.held),
+    })
 }
 
 fn is_json(request: &Request<Incoming>) -> bool {
@@ -363,9 +516,14 @@ fn is_json(request: &Request<Incoming>) -> bool {
     essence.eq_ignore_ascii_case(JSON)
 }
 
+/// A body that is there as a whole.
+fn whole(bytes: impl Into<Bytes>) -> BoxBody<Bytes, GivenUp> {
+    let body = Full::new(bytes.into());
+    body.map_err(|never| match never {}).boxed()
+}
+
 fn plain(status: StatusCode, text: &str) -> Reply {
-    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
-    let mut reply = Response::new(body.map_err(|never| match never {}).boxed());
+    let mut reply = Response::new(whole(text.as_bytes().to_vec()));
     *reply.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     reply.headers_mut().insert(CONTENT_TYPE, text);
@@ -392,22 +550,26 @@ impl Body for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
-        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
-        if let Some(first) = self.first.take() {
-            return frame(first);
-        }
-        let Some(answer) = &mut self.rest else {
+        let frame = |bytes, answer: &Answer| {
+            Poll::Ready(Some(Ok(Frame::data(held_until_sent(bytes, answer)))))
+        };
+        let Self { first, rest } = &mut *self;
+        let Some(answer) = rest else {
             return Poll::Ready(None);
         };
+        if let Some(first) = first.take() {
+            return frame(first, answer);
+        }
         match answer.pieces.poll_recv(context) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Piece::More(bytes))) => frame(bytes),
+            Poll::Ready(Some(Piece::More(bytes))) => frame(bytes, answer),
             Poll::Ready(Some(Piece::Last(bytes))) => {
-                self.rest = None;
-                frame(bytes)
+                let last = frame(bytes, answer);
+                *rest = None;
+                last
             }
             Poll::Ready(None) => {
-                self.rest = None;
+                *rest = None;
                 Poll::Ready(Some(Err(GivenUp)))
             }
         }

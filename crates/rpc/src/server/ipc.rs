@@ -1,7 +1,7 @@
 //! A socket in the file system, for programs of the same user: one JSON value after another, both ways.
 
 use super::session::{self, Ended, Heard, Wire};
-use crate::dispatch::Service;
+use crate::{dispatch::Service, figures::Alive};
 use serde_json::value::RawValue;
 use std::{
     fs, io,
@@ -69,7 +69,7 @@ impl Ipc {
             while open.try_join_next().is_some() {}
             let (service, ends) = (Arc::clone(&service), ends.clone());
             open.spawn(async move {
-                let _permit = permit;
+                let (_permit, _alive) = (permit, Alive::connection(&service.figures));
                 let bytes_max = service.served.limits.body_bytes;
                 let wire = Values {
                     stream,

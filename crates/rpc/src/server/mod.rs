@@ -6,6 +6,7 @@ mod session;
 mod websocket;
 mod ipc;
 mod impatient;
+mod rest;
 mod http;
 
 pub use access::Access;

@@ -7,7 +7,9 @@ use crate::{
     dispatch::{Answer, RawCall, Service, error_text},
     error::RpcError,
     events::{BlockEvent, Events, WantsLogs},
+    figures::Alive,
     filter::FilterObject,
+    methods::pool::pending_object,
     reply::Piece,
 };
 use alloy_rpc_types_eth::Log;
@@ -16,12 +18,15 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 use tokio::{
-    sync::{broadcast, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch},
     time::{Instant, timeout},
 };
 
 /// Requests of a connection that are answered at once. Further ones are not read until one is.
 const AT_ONCE: usize = 16;
+
+/// Batches of a connection that are answered at once: their answers are kept until they are whole. Further ones wait.
+const BATCHES_AT_ONCE: usize = 1;
 
 /// Why a connection ends.
 pub(super) struct Ended;
@@ -60,20 +65,43 @@ pub(super) trait Wire: Send {
 /// What a subscription is told of.
 enum Topic {
     Heads,
+    /// Transactions that became executable, with all their fields or their hashes alone.
+    Pending {
+        whole: bool,
+    },
     Logs(
         LogFilter,
         #[allow(dead_code, reason = "counts while it lives")] WantsLogs,
     ),
 }
 
+/// An answer on its way to the client.
+struct Answered {
+    answer: Answer,
+    /// Of the request.
+    bytes: usize,
+    /// The turn of a batch, which ends with this.
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+/// Pending transactions, for all subscriptions of a connection.
+struct Pending {
+    count: watch::Receiver<u64>,
+    /// How many of them the client was told of, or were there before.
+    told: u64,
+}
+
 /// Serves a connection until it ends.
 pub(super) async fn serve(wire: impl Wire, service: Arc<Service>, ends: watch::Receiver<()>) {
     let (answered, answers) = mpsc::channel(AT_ONCE);
+    let batches = Arc::new(Semaphore::new(BATCHES_AT_ONCE));
     let connection = Connection {
         wire,
         service,
         answered,
+        batches,
         asked: 0,
+        asked_bytes: 0,
         topics: BTreeMap::new(),
         next: 1,
     };
@@ -85,21 +113,26 @@ struct Connection<W> {
     wire: W,
     service: Arc<Service>,
     /// For answers that are on their way.
-    answered: mpsc::Sender<Answer>,
+    answered: mpsc::Sender<Answered>,
+    /// Turns of batches.
+    batches: Arc<Semaphore>,
     /// Requests that have no answer yet.
     asked: usize,
-    topics: BTreeMap<u64, Topic>,
+    /// Their bytes.
+    asked_bytes: usize,
+    topics: BTreeMap<u64, (Topic, Alive)>,
     next: u64,
 }
 
 impl<W: Wire> Connection<W> {
     async fn run(
         mut self,
-        mut answers: mpsc::Receiver<Answer>,
+        mut answers: mpsc::Receiver<Answered>,
         mut ends: watch::Receiver<()>,
     ) -> Result<(), Ended> {
         let idle = self.service.served.limits.idle_time;
         let mut events: Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)> = None;
+        let mut pending: Option<Pending> = None;
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
         loop {
             let event = async {
@@ -108,11 +141,19 @@ impl<W: Wire> Connection<W> {
                     None => std::future::pending().await,
                 }
             };
+            let new_pending = async {
+                match &mut pending {
+                    Some(pending) => pending.count.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
-                heard_now = self.wire.next(), if self.asked < AT_ONCE => {
+                heard_now = self.wire.next(), if self.takes_more() => {
                     heard = Instant::now();
                     match heard_now {
-                        Some(Ok(Heard::Request(bytes))) => self.take(bytes, &mut events).await?,
+                        Some(Ok(Heard::Request(bytes))) => {
+                            self.take(bytes, &mut events, &mut pending).await?;
+                        }
                         Some(Ok(Heard::Alive)) => {}
                         Some(Err(ended)) => return Err(ended),
                         None => return Ok(()),
@@ -120,16 +161,22 @@ impl<W: Wire> Connection<W> {
                 }
                 Some(answer) = answers.recv() => {
                     self.asked -= 1;
-                    self.send_answer(answer).await?;
+                    self.asked_bytes -= answer.bytes;
+                    self.send_answer(answer.answer).await?;
+                    drop(answer.turn);
                 }
                 event = event => match event {
                     Ok(event) => self.tell(&event).await?,
                     // Too far behind.
                     Err(_) => return Ok(()),
                 },
+                // The pool lives as long as the service.
+                _ = new_pending => if let Some(pending) = &mut pending {
+                    self.tell_pending(pending).await?;
+                },
                 () = tokio::time::sleep_until(heard.max(pinged) + idle / 2), if W::HAS_SIGNS => {
                     // What it says is not read while it has too many requests.
-                    if heard.elapsed() >= 2 * idle && self.asked < AT_ONCE {
+                    if heard.elapsed() >= 2 * idle && self.takes_more() {
                         return Ok(());
                     }
                     self.wire.ping().await?;
@@ -141,6 +188,11 @@ impl<W: Wire> Connection<W> {
                 }
             }
         }
+    }
+
+    /// Whether further requests are read.
+    fn takes_more(&self) -> bool {
+        self.asked < AT_ONCE && self.asked_bytes < self.service.served.limits.body_bytes
     }
 
     /// Sends to a client that has to take it in time.
@@ -169,16 +221,34 @@ impl<W: Wire> Connection<W> {
         &mut self,
         bytes: Vec<u8>,
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
+        pending: &mut Option<Pending>,
     ) -> Result<(), Ended> {
-        if let Some(answer) = self.subscription(&bytes, events) {
+        if let Some(answer) = self.subscription(&bytes, events, pending) {
             return self.send(answer.into_bytes(), true, true).await;
         }
+        let length = bytes.len();
         self.asked += 1;
+        self.asked_bytes += length;
         let (service, answered) = (Arc::clone(&self.service), self.answered.clone());
+        let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        let batches = (first == Some(&b'[')).then(|| Arc::clone(&self.batches));
+        let held = service.share();
+        // Without room it is refused when its turn comes.
+        let _ = held.grow_to(length);
         tokio::spawn(async move {
-            let answer = service.answer(bytes).await;
+            let turn = match batches {
+                Some(batches) => batches.acquire_owned().await.ok(),
+                None => None,
+            };
+            let answer = service.answer(bytes, held).await;
             // Nobody waits if the connection has ended.
-            let _ = answered.send(answer).await;
+            let _ = answered
+                .send(Answered {
+                    answer,
+                    bytes: length,
+                    turn,
+                })
+                .await;
         });
         Ok(())
     }
@@ -188,18 +258,23 @@ impl<W: Wire> Connection<W> {
         &mut self,
         bytes: &[u8],
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
+        pending: &mut Option<Pending>,
     ) -> Option<String> {
         let call: RawCall<'_> = serde_json::from_slice(bytes).ok()?;
         let id = call.id.map_or("null", RawValue::get);
         let result = match call.method.as_deref()? {
             "eth_subscribe" => self
-                .subscribe(call.params, events)
+                .subscribe(call.params, events, pending)
                 .map(|id| format!("\"{id:#x}\"")),
             "eth_unsubscribe" => self.unsubscribe(call.params).map(|was| was.to_string()),
             _ => return None,
         };
-        if self.topics.is_empty() {
+        let is_pending = |(topic, _): &(Topic, Alive)| matches!(topic, Topic::Pending { .. });
+        if self.topics.values().all(is_pending) {
             *events = None;
+        }
+        if !self.topics.values().any(is_pending) {
+            *pending = None;
         }
         Some(match result {
             Ok(result) => format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}"),
@@ -211,6 +286,7 @@ impl<W: Wire> Connection<W> {
         &mut self,
         params: Option<&RawValue>,
         events: &mut Option<(Arc<Events>, broadcast::Receiver<Arc<BlockEvent>>)>,
+        pending: &mut Option<Pending>,
     ) -> Result<u64, RpcError> {
         let limits = self.service.served.limits;
         if self.topics.len() >= limits.subscriptions {
@@ -225,6 +301,13 @@ impl<W: Wire> Connection<W> {
         let all = self.service.events();
         let topic = match &*name {
             "newHeads" => Topic::Heads,
+            "newPendingTransactions" => {
+                let whole = params.optional()?.unwrap_or(false);
+                if pending.is_none() {
+                    *pending = Some(Pending::of(&self.service)?);
+                }
+                Topic::Pending { whole }
+            }
             "logs" => {
                 let filter: FilterObject = params.optional()?.unwrap_or_default();
                 let (filter, _) = filter.checked(limits.alternatives)?;
@@ -233,17 +316,18 @@ impl<W: Wire> Connection<W> {
             name => {
                 let name: String = name.chars().take(80).collect();
                 return Err(RpcError::params(format!(
-                    "there is no subscription to {name:?}: newHeads and logs are there"
+                    "there is no subscription to {name:?}: newHeads, logs and newPendingTransactions are there"
                 )));
             }
         };
-        if events.is_none() {
+        if events.is_none() && !matches!(topic, Topic::Pending { .. }) {
             let receiver = all.subscribe();
             *events = Some((all, receiver));
         }
         let id = self.next;
         self.next += 1;
-        self.topics.insert(id, topic);
+        let alive = Alive::subscription(&self.service.figures);
+        self.topics.insert(id, (topic, alive));
         Ok(id)
     }
 
@@ -253,6 +337,36 @@ impl<W: Wire> Connection<W> {
         Ok(self.topics.remove(&id.to()).is_some())
     }
 
+    /// Tells of transactions that became executable. The connection ends where some are not remembered any more.
+    async fn tell_pending(&mut self, pending: &mut Pending) -> Result<(), Ended> {
+        let new = match self.service.served.pool() {
+            Some(pool) => pool.announced_since(pending.told).ok_or(Ended)?,
+            None => return Ok(()),
+        };
+        pending.told += new.len() as u64;
+        let topics = self.topics.iter();
+        let topics: Vec<_> = topics
+            .filter_map(|(id, (topic, _))| match topic {
+                Topic::Pending { whole } => Some((*id, *whole)),
+                Topic::Heads | Topic::Logs(..) => None,
+            })
+            .collect();
+        for own in new {
+            for (id, whole) in &topics {
+                let text = match whole {
+                    false => news(*id, &own.hash),
+                    // It may have left the pool already.
+                    true => match own.transaction() {
+                        Some(own) => news(*id, &pending_object(&own)),
+                        None => continue,
+                    },
+                };
+                self.send(text.into_bytes(), true, true).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells of a block, one text after another. Where something is missing the connection ends, so that nobody believes to know all.
     async fn tell(&mut self, event: &BlockEvent) -> Result<(), Ended> {
         if event.is_gap {
@@ -260,7 +374,8 @@ impl<W: Wire> Connection<W> {
         }
         let topics: Vec<u64> = self.topics.keys().copied().collect();
         for id in topics {
-            let own = match self.topics.get(&id) {
+            let topic = self.topics.get(&id).map(|(topic, _)| topic);
+            let own = match topic {
                 Some(Topic::Heads) => {
                     if let Some(header) = &event.header {
                         let text = news(id, header);
@@ -273,13 +388,25 @@ impl<W: Wire> Connection<W> {
                     let passes = |log: &&Log| filter.passes(&log.inner.address, log.topics());
                     logs.iter().filter(passes).collect::<Vec<_>>()
                 }
-                None => continue,
+                Some(Topic::Pending { .. }) | None => continue,
             };
             for log in own {
                 self.send(news(id, log).into_bytes(), true, true).await?;
             }
         }
         Ok(())
+    }
+}
+
+impl Pending {
+    /// From now on.
+    fn of(service: &Service) -> Result<Self, RpcError> {
+        let pool = service.served.pool();
+        let pool =
+            pool.ok_or_else(|| RpcError::server("this server has no pool of transactions"))?;
+        let mut count = pool.announced();
+        let told = *count.borrow_and_update();
+        Ok(Self { count, told })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::session::{Ended, Heard, Wire};
 use futures_util::{SinkExt, StreamExt};
-use hyper::upgrade::Upgraded;
+use hyper::{body::Bytes, upgrade::Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -20,6 +20,8 @@ use tokio_tungstenite::{
 
 /// Most bytes that wait for a client.
 const WRITE_BYTES: usize = 4 << 20;
+/// Most bytes of a frame.
+const FRAME_BYTES: usize = 1 << 20;
 
 /// A WebSocket.
 pub(super) struct Socket(WebSocketStream<TokioIo<Upgraded>>);
@@ -56,10 +58,19 @@ impl Wire for Socket {
         })
     }
 
+    /// A part may be longer than what waits for a client: it is sent in frames that are not.
     async fn send(&mut self, part: Vec<u8>, is_first: bool, is_last: bool) -> Result<(), Ended> {
-        let code = if is_first { Data::Text } else { Data::Continue };
-        let frame = Frame::message(part, OpCode::Data(code), is_last);
-        Ok(self.0.send(Message::Frame(frame)).await?)
+        let mut rest = Bytes::from(part);
+        let mut code = if is_first { Data::Text } else { Data::Continue };
+        loop {
+            let own = rest.split_to(rest.len().min(FRAME_BYTES));
+            let frame = Frame::message(own, OpCode::Data(code), is_last && rest.is_empty());
+            self.0.send(Message::Frame(frame)).await?;
+            if rest.is_empty() {
+                return Ok(());
+            }
+            code = Data::Continue;
+        }
     }
 
     async fn ping(&mut self) -> Result<(), Ended> {

@@ -3,9 +3,12 @@
 use super::ask;
 use alloy_eips::eip7685::Requests;
 use alloy_primitives::{B256, Bytes};
-use alloy_rpc_types_engine::ExecutionPayload;
+use alloy_rpc_types_engine::{
+    ExecutionPayload, ExecutionPayloadV1, ExecutionPayloadV2, ExecutionPayloadV3,
+    ExecutionPayloadV4,
+};
 use cambium_chain::{Block, Chain, Fork};
-use cambium_rpc::{Engine, Served, Service};
+use cambium_rpc::{Engine, PayloadEnvelope, Served, Service};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -52,27 +55,66 @@ impl Known {
 
     /// The parameters of `engine_newPayload` of a version.
     pub fn params(&self, version: u8) -> Value {
-        let (hash, block) = (self.hash(), &self.block);
-        let payload = match version {
-            5 => {
-                let list = self.access_list.clone();
-                ExecutionPayload::from_block_unchecked_with_bal(hash, block, list).0
-            }
-            _ => ExecutionPayload::from_block_unchecked(hash, block).0,
+        let fork = match version {
+            5 => Fork::Amsterdam,
+            4 => Fork::Prague,
+            3 => Fork::Cancun,
+            // The second version has what the block has.
+            2 if self.block.body.withdrawals.is_some() => Fork::Shanghai,
+            _ => Fork::Paris,
         };
-        let mut params = vec![serde_json::to_value(payload).unwrap()];
-        if version >= 3 {
-            let hashes = block.body.blob_versioned_hashes_iter();
-            params.push(json!(hashes.collect::<Vec<_>>()));
-            params.push(json!(
-                block.header.parent_beacon_block_root.unwrap_or_default()
-            ));
-        }
-        if version >= 4 {
-            params.push(json!(self.requests));
-        }
-        Value::Array(params)
+        params_of(&self.envelope(fork), version, self.blob_hashes())
     }
+
+    pub fn blob_hashes(&self) -> Vec<B256> {
+        let hashes = self.block.body.blob_versioned_hashes_iter();
+        hashes.copied().collect()
+    }
+
+    /// The same for the schema of a fork.
+    pub fn envelope(&self, fork: Fork) -> PayloadEnvelope {
+        let (hash, block) = (self.hash(), &self.block);
+        let payload = match fork {
+            Fork::Amsterdam => {
+                let list = self.access_list.clone();
+                ExecutionPayload::V4(ExecutionPayloadV4::from_block_unchecked_with_bal(
+                    hash, block, list,
+                ))
+            }
+            Fork::Cancun | Fork::Prague | Fork::Osaka => {
+                ExecutionPayload::V3(ExecutionPayloadV3::from_block_unchecked(hash, block))
+            }
+            Fork::Shanghai => {
+                ExecutionPayload::V2(ExecutionPayloadV2::from_block_unchecked(hash, block))
+            }
+            _ => ExecutionPayload::V1(ExecutionPayloadV1::from_block_unchecked(hash, block)),
+        };
+        let root = block.header.parent_beacon_block_root.unwrap_or_default();
+        PayloadEnvelope {
+            payload,
+            parent_beacon_block_root: (fork >= Fork::Cancun).then_some(root),
+            execution_requests: (fork >= Fork::Prague).then(|| self.requests.to_vec()),
+        }
+    }
+}
+
+/// The parameters of `engine_newPayload` of a version that are the same payload.
+pub fn params_of(envelope: &PayloadEnvelope, version: u8, blob_hashes: Vec<B256>) -> Value {
+    let mut params = vec![match &envelope.payload {
+        ExecutionPayload::V1(own) => json!(own),
+        ExecutionPayload::V2(own) => json!(own),
+        ExecutionPayload::V3(own) => json!(own),
+        ExecutionPayload::V4(own) => json!(own),
+    }];
+    if version >= 3 {
+        params.push(json!(blob_hashes));
+        params.push(json!(envelope.parent_beacon_block_root.unwrap_or_default()));
+    }
+    if version >= 4 {
+        let requests = envelope.execution_requests.as_deref();
+        params.push(json!(requests.unwrap_or_default()));
+    }
+    Value::Array(params)
 }
 
 /// The version of `engine_newPayload` for a fork.
@@ -90,6 +132,7 @@ impl Consensus {
     pub fn new(served: Arc<Served>) -> Self {
         let engine = Arc::new(Engine::new(Arc::clone(&served)));
         let service = Service::new(Arc::clone(&served), engine.methods());
+        let service = service.with_rest(engine.rest());
         Self { served, service }
     }
 

@@ -1,6 +1,8 @@
 //! Chains that are served.
 
 pub mod consensus;
+pub mod rest;
+pub mod serving;
 pub mod signing;
 
 use cambium_chain::ChainSealer;

@@ -3,3 +3,4 @@
 pub(crate) mod snapshot;
 pub(crate) mod batch;
 pub(crate) mod ahead;
+pub(crate) mod explore;

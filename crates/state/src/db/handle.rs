@@ -109,7 +109,7 @@ impl Db {
     }
 
     /// Number and hash of a block by its hash: one that [`Db::find`] finds, a safe or finalized block, or a
-    /// canonical one among the newest 100,000, whose hashes are compared from the head down.
+    /// canonical one among the newest 100,000, whose hashes are read in large pieces.
     ///
     /// # Errors
     ///
@@ -127,15 +127,14 @@ impl Db {
             return Ok(Some(found));
         }
         let lowest = head.number.saturating_sub(SEARCHED_MAX);
-        for number in (lowest.max(self.genesis().number)..=head.number).rev() {
-            match self.block_id(number) {
-                Ok(Some(block)) if block.hash == *hash => return Ok(Some(block)),
-                // Older ones are not kept either.
-                Err(StateError::NotKept { .. }) => break,
-                found => _ = found?,
-            }
+        let Some(number) = self.inner.journal.blocks.search(hash, lowest)? else {
+            return Ok(None);
+        };
+        // What is known of it may be of another branch.
+        match self.block_id(number) {
+            Err(StateError::NotKept { .. }) => Ok(None),
+            found => Ok(found?.filter(|block| block.hash == *hash)),
         }
-        Ok(None)
     }
 
     /// Returns the block at `number` on the chain of the committed block `of`, itself included, on any branch; `None`

@@ -1,5 +1,6 @@
 //! Progress of merges, and the thresholds at which the next one starts.
 
+use cambium_primitives::BlockId;
 use cambium_snapshot::Counters;
 use cambium_trie::SHARDS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -37,6 +38,7 @@ impl LayerLimit {
 #[derive(Default)]
 pub(crate) struct MergeControl {
     state: Mutex<MergeState>,
+    last: Mutex<Option<LastMerge>>,
     changed: Condvar,
     pub(crate) limit: LayerLimit,
     /// Share of the index in the memory budget, in bytes.
@@ -73,6 +75,23 @@ pub(crate) enum Phase {
     Finishing,
 }
 
+/// What a merge wrote.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastMerge {
+    /// The newest block that it merged.
+    pub block: BlockId,
+    /// Blocks that it merged.
+    pub blocks: u64,
+    /// How long it took, with its checkpoint.
+    pub seconds: f64,
+    /// Pages written with changed content.
+    pub pages_written: u64,
+    /// Pages moved unchanged out of segments with much dead space.
+    pub pages_moved: u64,
+    /// Bytes of both, as they are in segments.
+    pub page_bytes: u64,
+}
+
 /// A merge under way.
 #[derive(Clone, Copy)]
 pub(crate) struct MergeJob {
@@ -96,6 +115,16 @@ impl MergeControl {
             is_behind: AtomicBool::new(is_behind),
             ..Self::default()
         }
+    }
+
+    /// The last merge that has ended.
+    pub(crate) fn last(&self) -> Option<LastMerge> {
+        *self.last.lock()
+    }
+
+    /// Notes a merge that has ended.
+    pub(crate) fn note(&self, merge: LastMerge) {
+        *self.last.lock() = Some(merge);
     }
 
     /// Locks the state.

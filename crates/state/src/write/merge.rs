@@ -10,7 +10,7 @@
 //! Each merge runs on its own thread. Commits never wait for it. Blocks wait for memory before they
 //! are sealed, and only until there is enough ([`pacing`](crate::write::pacing)).
 
-use crate::engine::merging::{MergeJob, Phase};
+use crate::engine::merging::{LastMerge, MergeJob, Phase};
 use crate::{
     engine::{layers::Current, parts::Engine},
     layers::{
@@ -155,8 +155,26 @@ impl Engine {
         let (start, block) = (Instant::now(), intermediate.block);
         let _span = tracing::debug_span!("merge", %block).entered();
         tracing::debug!(%block, "merging blocks into pages");
+        let counters = &self.store.counters;
+        let written = || {
+            [
+                counters.pages_written.get(),
+                counters.pages_moved.get(),
+                self.store.pages.segments.bytes_written(),
+            ]
+        };
+        let before = written();
         self.run_merge(&base, &intermediate, log)?;
         let seconds = start.elapsed().as_secs_f64();
+        let after = written();
+        self.merging.note(LastMerge {
+            block,
+            blocks: block.number - base.snapshot.block.number,
+            seconds,
+            pages_written: after[0] - before[0],
+            pages_moved: after[1] - before[1],
+            page_bytes: after[2] - before[2],
+        });
         tracing::info!(%block, seconds, "merged blocks into pages, with a checkpoint");
         drop((base, intermediate));
         // Before the next merge can begin, whose checkpoint lists the segments that are there.

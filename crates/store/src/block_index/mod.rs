@@ -11,6 +11,7 @@ use cambium_disk::{Disk, DiskFile};
 use parking_lot::RwLock;
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -39,6 +40,9 @@ const RECORD_BYTES: usize = 48;
 
 /// Number of buffered entries at which they are written to the file.
 const DIRTY_MAX: usize = 4096;
+
+/// Number of entries that a search reads at once.
+const SEARCHED_AT_ONCE: u64 = 4096;
 
 /// Entry of a block in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +167,41 @@ impl BlockIndex {
             None if number < state.file_numbers => self.read(number),
             None => Ok(None),
         }
+    }
+
+    /// Returns the highest number in `numbers` whose entry has this hash. Reads the file in large pieces, from its end down: a hash
+    /// that is not there costs 48 bytes for each number.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockIndex::get`]. Damage of entries with other hashes is not noticed.
+    pub fn search(&self, hash: &B256, numbers: Range<u64>) -> Result<Option<u64>, StoreError> {
+        let state = self.state.read();
+        let mut buffered = state.dirty.range(numbers.clone()).rev();
+        if let Some((number, _)) = buffered.find(|(_, entry)| entry.hash == *hash) {
+            return Ok(Some(*number));
+        }
+        let mut piece = Vec::new();
+        let mut end = numbers.end.min(state.file_numbers);
+        while end > numbers.start {
+            let first = numbers.start.max(end.saturating_sub(SEARCHED_AT_ONCE));
+            piece.resize((end - first) as usize * RECORD_BYTES, 0);
+            if self.read_piece(&mut piece, first)? {
+                let hashes = piece.chunks_exact(RECORD_BYTES);
+                let numbered = hashes.enumerate().rev();
+                let mut numbered = numbered.map(|(at, record)| (first + at as u64, record));
+                // An entry of the buffer replaces that of the file.
+                let found = numbered.find(|(number, record)| {
+                    record[..32] == hash[..] && !state.dirty.contains_key(number)
+                });
+                if let Some((number, _)) = found {
+                    return Ok(self.read(number)?.map(|_| number));
+                }
+            }
+            end = first;
+        }
+        self.check_anchor()?;
+        Ok(None)
     }
 
     /// Returns the entry of `number`, which must exist.
@@ -412,6 +451,19 @@ impl BlockIndex {
         let what = || format!("the checksum of block {number} does not match");
         let entry = decode(number, &record);
         entry.map(Some).ok_or_else(|| self.corrupt(number, what()))
+    }
+
+    /// Reads the records from that of `first` on. False if the file ends before.
+    fn read_piece(&self, piece: &mut [u8], first: u64) -> Result<bool, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let Some(file) = self.file.read().clone() else {
+            return Ok(false);
+        };
+        match file.read_at(piece, offset_of(first)) {
+            // Another process has truncated the file.
+            Err(error) if error.is_end_of_file() => Ok(false),
+            read => Ok(read.map(|()| true)?),
+        }
     }
 
     fn corrupt(&self, number: u64, what: String) -> StoreError {

@@ -44,6 +44,29 @@ fn entries_are_read_back_from_the_buffer_and_from_the_file() {
 }
 
 #[test]
+fn a_hash_is_found_in_the_buffer_and_in_the_file_in_large_reads() {
+    let disk = FaultyDisk::new(4);
+    let end = 2 * SEARCHED_AT_ONCE + 100;
+    let index = filled(&disk, end);
+    index.set(5, entry(end + 5)).unwrap();
+    index.set(end, entry(end)).unwrap();
+    let search = |n: u64, numbers| index.search(&entry(n).hash, numbers).unwrap();
+    for n in [0, 4, 6, SEARCHED_AT_ONCE, end - 1, end] {
+        assert_eq!(search(n, 0..end + 1), Some(n));
+        assert_eq!(search(n, n..n + 1), Some(n));
+        assert_eq!((search(n, 0..n), search(n, n + 1..end + 1)), (None, None));
+    }
+    // One that is replaced, and not written yet.
+    assert_eq!(
+        (search(5, 0..end), search(end + 5, 0..end)),
+        (None, Some(5))
+    );
+    let before = index.reads();
+    assert_eq!(search(end + 7, 0..end + 1), None);
+    assert_eq!(index.reads() - before, 3);
+}
+
+#[test]
 fn a_restart_keeps_what_is_below_and_is_not_taken_for_whole_before_its_end() {
     for is_cut in [false, true] {
         let disk = FaultyDisk::new(9);

@@ -3,15 +3,13 @@
 use super::{
     super::numbers::{parse_file_size, parse_memory},
     database::DbArgs,
+    network::{MetricsArgs, parse_metrics},
     proof::RulesArgs,
 };
 use cambium::{Address, B256};
 use cambium_cluster::ShardRange;
 use clap::{Args as ClapArgs, Subcommand};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::{net::SocketAddr, path::PathBuf};
 
 pub(crate) const SHARD_HELP: &str = "\
 A shard keeps its part of the state in memory, at all blocks from the newest final one on, and answers reads with proofs. It \
@@ -137,24 +135,6 @@ pub(crate) struct ListenArgs {
     /// The address that others use, if it is not where it listens
     #[arg(long, value_name = "URL")]
     pub(crate) public: Option<String>,
-}
-
-/// Where a process shows its figures.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(crate) struct MetricsArgs {
-    /// Serve the process's figures over HTTP: /metrics for Prometheus, /health and /ready. A port alone is on the loopback; port 0 is
-    /// any that is free
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_metrics)]
-    pub(crate) metrics: Option<SocketAddr>,
-}
-
-fn parse_metrics(text: &str) -> Result<SocketAddr, String> {
-    match text.parse::<u16>() {
-        Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
-        Err(_) => text.parse().map_err(|_| {
-            "an IP address with a port, or a port, is expected, such as 127.0.0.1:9100".to_owned()
-        }),
-    }
 }
 
 /// Builders whose records are believed.
@@ -289,10 +269,6 @@ pub(crate) struct FollowArgs {
     /// Of --follow: end once all that the cluster has published is there
     #[arg(long, requires = "follow")]
     pub(crate) once: bool,
-    /// Of --follow: serve the figures of the database over HTTP, once it follows: /metrics for Prometheus, /health and /ready. A port
-    /// alone is on the loopback; port 0 is any that is free
-    #[arg(long, value_name = "ADDRESS", requires = "follow", value_parser = parse_metrics)]
-    pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) on: OnNatsArgs,
     #[command(flatten)]

@@ -55,6 +55,7 @@ Environment:
   CAMBIUM_DATADIR  directory of the database, where --datadir is not given
   CAMBIUM_CONFIG   configuration file, where --config is not given
   CAMBIUM_LOG      levels of the log, where --log is not given
+  CAMBIUM_LOG_FORMAT  text or json, where --log-format is not given
 
 To get started: cambium demo";
 
@@ -95,6 +96,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LEVELS", global = true, env = "CAMBIUM_LOG", default_value = "warn",
           value_parser = parse_levels, help_heading = ALL)]
     pub(crate) log: Levels,
+    /// How --log prints: as text, or as one JSON object a line with time, level, module, fields and spans
+    #[arg(long, value_enum, value_name = "FORMAT", global = true, env = "CAMBIUM_LOG_FORMAT",
+          default_value = "text", help_heading = ALL)]
+    pub(crate) log_format: LogFormat,
     /// File of values of options, in TOML
     #[arg(long, value_name = "FILE", global = true, env = "CAMBIUM_CONFIG", help_heading = ALL)]
     pub(crate) config: Option<PathBuf>,
@@ -311,6 +316,15 @@ fn unwrapped(text: &str) -> String {
         last = line;
     }
     joined
+}
+
+/// Forms of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// For machines
+    Json,
 }
 
 /// Levels of the log that the command line names.

@@ -84,6 +84,14 @@ pub(crate) struct ImportArgs {
     /// [default: go on with the index that is there]
     #[arg(long)]
     pub(crate) index: bool,
+    /// Serve the chain over JSON-RPC while the import runs, as `cambium serve` does: http://127.0.0.1:8545 unless an address or a port is
+    /// given
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "8545", value_parser = super::network::parse_listen)]
+    pub(crate) serve: Option<std::net::SocketAddr>,
+    #[cfg(any(feature = "cluster", feature = "serve"))]
+    #[command(flatten)]
+    pub(crate) metrics: super::network::MetricsArgs,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
     #[cfg(feature = "cluster")]

@@ -9,6 +9,8 @@ pub(crate) mod history;
 pub(crate) mod index;
 pub(crate) mod kv;
 pub(crate) mod proof;
+#[cfg(any(feature = "cluster", feature = "serve"))]
+pub(crate) mod network;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod dump;
@@ -19,4 +21,4 @@ pub(crate) mod import;
 pub(crate) mod workload;
 mod command;
 
-pub(crate) use command::{Args, Command};
+pub(crate) use command::{Args, Command, LogFormat};

@@ -3,10 +3,11 @@
 use super::{
     super::numbers::{parse_count, parse_file_size},
     database::DbArgs,
+    network::{MetricsArgs, parse_listen},
 };
 use clap::Args as ClapArgs;
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
 };
@@ -47,6 +48,8 @@ pub(crate) struct ServeArgs {
     /// Sites whose pages may call from a browser, separated by commas, such as https://example.org; * stands for all
     #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
     pub(crate) cors: Vec<String>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     #[command(flatten)]
@@ -115,13 +118,4 @@ pub(crate) struct LimitArgs {
     /// Most subscriptions of a connection
     #[arg(long, value_name = "N", default_value = "1024", value_parser = parse_count::<NonZeroUsize>)]
     pub(crate) subscriptions: NonZeroUsize,
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    match text.parse::<u16>() {
-        Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
-        Err(_) => text.parse().map_err(|_| {
-            "an IP address with a port, or a port, is expected, such as 127.0.0.1:8545".to_owned()
-        }),
-    }
 }

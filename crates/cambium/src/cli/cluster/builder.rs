@@ -3,6 +3,7 @@
 use super::{
     super::{
         args::cluster::BuilderProcessArgs,
+        beside::Serving,
         error::Failure,
         output::{Output, Report, count},
         proof::fork_rules,
@@ -10,7 +11,6 @@ use super::{
     },
     connect, get, init, key,
     members::{self, MEMBERS, Membership, Ways},
-    metrics::Serving,
 };
 use cambium_cluster::{
     Builder, BuilderKeys, BuilderOptions, BuilderProcess, BuilderProcessError, Incomplete, Reader,

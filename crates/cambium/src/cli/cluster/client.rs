@@ -3,13 +3,14 @@
 use super::{
     super::{
         args::cluster::ClientArgs,
+        beside::Serving,
         error::Failure,
         output::{Output, Report, Table, count, rate},
         proof::fork_rules,
     },
     connect, get,
     members::{self, Ways},
-    metrics::{ClientFigures, Serving, dropped},
+    metrics::{ClientFigures, dropped},
 };
 use cambium::{
     BlockSource, ChainError,

@@ -3,13 +3,14 @@
 use super::{
     super::{
         args::cluster::FeedArgs,
+        beside::Serving,
         error::Failure,
         open,
         output::{Output, Report, count},
         signals::Stop,
     },
     connect, init, key, members,
-    metrics::{FeedFigures, Serving},
+    metrics::FeedFigures,
 };
 use cambium::{BlockId, Chain};
 use cambium_cluster::{NatsStream, PublishError, Publisher, Record, ShardRange, Signer, Source};

@@ -3,13 +3,13 @@
 use super::{
     super::{
         args::cluster::{FollowArgs, NatsArgs},
+        beside::Serving,
         error::Failure,
         output::{Output, count},
         signals::Stop,
     },
     connect,
     members::Replicas,
-    metrics::Serving,
 };
 use cambium::{Chain, Disk, StdDisk};
 use cambium_cluster::{BuilderKeys, Followed, FollowingDatabase};
@@ -37,19 +37,18 @@ pub(crate) fn follow(
     args: &FollowArgs,
     datadir: &Path,
     stop: &Stop,
+    serving: Option<&Serving>,
     out: &Output,
 ) -> Result<Followed, Failure> {
     let FollowArgs {
         follow,
         builders,
         once,
-        metrics,
         on,
         tls,
     } = args.clone();
     let nats = connect::nats(&NatsArgs { nats: follow, on }, None)?;
     let runtime = connect::runtime()?;
-    let shown = Serving::new(metrics, "database", &runtime, out)?;
     let peers = Replicas {
         registry: nats.registry().map_err(Failure::cluster)?,
         range: None,
@@ -65,7 +64,9 @@ pub(crate) fn follow(
     let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(datadir.join(FOLDER)));
     let database = FollowingDatabase::new(chain, disk, keys, vec![Box::new(peers)], PATIENCE);
     let mut database = database.map_err(Failure::cluster)?;
-    shown.add(Arc::new(database.figures()));
+    if let Some(serving) = serving {
+        serving.add(Arc::new(database.figures()));
+    }
     out.note(format_args!(
         "the cluster is followed from block {} on",
         chain.db().head()

@@ -3,6 +3,7 @@
 use super::{
     super::{
         args::cluster::ShardArgs,
+        beside::Serving,
         error::Failure,
         numbers::memory_of_machine,
         output::{Output, Report},
@@ -10,7 +11,6 @@ use super::{
     },
     connect,
     members::{Membership, Replicas},
-    metrics::Serving,
 };
 use cambium::{BlockId, Disk, StdDisk};
 use cambium_cluster::{

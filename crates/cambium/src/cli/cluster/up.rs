@@ -6,6 +6,7 @@ use super::{
             cluster::{MakeArgs, NatsArgs, OnNatsArgs, UpArgs},
             database::{DbArgs, FileArgs},
         },
+        beside::Serving,
         error::Failure,
         open,
         output::{Output, Report},
@@ -15,7 +16,7 @@ use super::{
     connect,
     feed::Feed,
     init, key, members,
-    metrics::{FeedFigures, Serving},
+    metrics::FeedFigures,
     nats_server::NatsServer,
 };
 use cambium::{BlockSource, Chain, Options, StdDisk};

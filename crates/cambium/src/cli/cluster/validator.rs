@@ -3,13 +3,14 @@
 use super::{
     super::{
         args::cluster::ValidatorArgs,
+        beside::Serving,
         error::{Exit, Failure},
         output::{Output, Report, count},
         proof::fork_rules,
         signals::Stop,
     },
     connect, members,
-    metrics::{Serving, ValidatorFigures, checked},
+    metrics::{ValidatorFigures, checked},
 };
 use cambium::{BlockWitness, chain::ChainSpec, proof::StatelessRules};
 use cambium_cluster::{BuilderClient, BuilderKeys, Record, SignedUpdate, Stream, StreamPosition};

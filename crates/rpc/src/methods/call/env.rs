@@ -9,12 +9,14 @@ use cambium_chain::{ChainSpec, Rules, block_env, config_env};
 use revm::{
     context::{BlockEnv, CfgEnv, TxEnv},
     context_interface::{block::BlobExcessGasAndPrice, either::Either},
+    primitives::hardfork::SpecId,
 };
 use std::collections::BTreeMap;
 
 /// Where calls run: the rules of a block, and its values.
 #[derive(Clone, Debug)]
 pub(crate) struct CallEnv {
+    pub(crate) rules: Rules,
     pub(crate) cfg: CfgEnv,
     pub(crate) block: BlockEnv,
     pub(crate) precompiles: CallPrecompiles,
@@ -91,6 +93,15 @@ impl CallEnv {
             precompiles: CallPrecompiles::new(cfg.spec),
             cfg,
             block: block_env(header, &rules),
+            rules,
+        }
+    }
+
+    /// Takes the gas of transactions as blocks do. From Amsterdam on gas beyond the most of a transaction (EIP-7825) pays for state
+    /// alone (EIP-8037).
+    pub(crate) fn count_gas_as_blocks(&mut self) {
+        if self.rules.is(SpecId::AMSTERDAM) {
+            self.cfg.tx_gas_limit_cap = None;
         }
     }
 

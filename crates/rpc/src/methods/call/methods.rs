@@ -16,6 +16,7 @@ use crate::{
 use alloy_eips::eip2930::AccessList;
 use alloy_primitives::{Bytes, U256};
 use alloy_rpc_types_eth::{BlockOverrides, TransactionRequest, state::StateOverride};
+use cambium_node::BlockRef;
 use revm::{
     DatabaseRef,
     context::{
@@ -31,7 +32,7 @@ use serde::Serialize;
 const TRANSFER_GAS: u64 = 21_000;
 /// Gas that a call with value has besides its own.
 const STIPEND: u64 = 2_300;
-/// Most gas of a transaction from Osaka on (EIP-7825).
+/// Most gas of a transaction in Osaka (EIP-7825). From Amsterdam on it may have more, for state.
 const TRANSACTION_GAS_MAX: u64 = 1 << 24;
 /// The estimate of gas may be too high by this share.
 const ESTIMATE_ERROR: f64 = 0.015;
@@ -40,9 +41,9 @@ const LIST_RUNS: usize = 8;
 
 pub(crate) fn add(methods: Methods) -> Methods {
     methods
-        .with("eth_call", Kind::Execution, call)
-        .with("eth_estimateGas", Kind::Execution, estimate)
-        .with("eth_createAccessList", Kind::Execution, access_list)
+        .with("eth_call(Transaction, Block?, State overrides?, Block overrides?) -> Return data", Kind::Execution, call)
+        .with("eth_estimateGas(Transaction, Block?, State overrides?, Block overrides?) -> Gas used", Kind::Execution, estimate)
+        .with("eth_createAccessList(Transaction, Block?, State overrides?, Block overrides?) -> Gas used", Kind::Execution, access_list)
 }
 
 /// Parameters that calls share, on the state that they name.
@@ -59,6 +60,16 @@ impl Prepared {
         let changes: Option<StateOverride> = params.optional()?;
         let block_changes: Option<BlockOverrides> = params.optional()?;
         params.end()?;
+        Self::on(call, request, block, changes, block_changes)
+    }
+
+    fn on(
+        call: &Call<'_>,
+        request: TransactionRequest,
+        block: BlockRef,
+        changes: Option<StateOverride>,
+        block_changes: Option<BlockOverrides>,
+    ) -> Result<Self, RpcError> {
         let (_, header) = call.node.header(block)?;
         let mut env = CallEnv::new(call.node.chain()?.spec(), &header);
         let mut below = CallState::new(call.node.state_at(block)?, call.cancel.clone());
@@ -100,76 +111,91 @@ fn estimate(
     mut params: Params<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), RpcError> {
-    let Prepared {
-        request,
-        mut state,
-        mut env,
-    } = Prepared::of(call, &mut params)?;
-    let mut most = match request.gas {
-        Some(gas) if gas >= TRANSFER_GAS => gas,
-        _ => env.block.gas_limit,
-    };
-    if env.cfg.spec.is_enabled_in(SpecId::OSAKA) {
-        most = most.min(TRANSACTION_GAS_MAX);
-    }
-    let mut transaction = env.transaction(&request, u64::MAX)?;
-    if let Some(affordable) = affordable(&state, &transaction)? {
-        most = most.min(affordable);
-    }
-    most = most.min(call.limits().call_gas);
-    let is_plain = is_plain_transfer(&state, &request)?;
-    let mut attempt = |gas: u64| {
-        transaction.gas_limit = gas;
-        let result = run(&mut state, &env, transaction.clone());
-        match result {
-            Err(EVMError::Transaction(
-                InvalidTransaction::CallGasCostMoreThanGasLimit { .. }
-                | InvalidTransaction::GasFloorMoreThanGasLimit { .. },
-            )) => Ok(None),
-            result => result.map(Some).map_err(cannot_run),
+    let gas = Prepared::of(call, &mut params)?.estimate(call)?;
+    reply.value(&Quantity::from(gas))
+}
+
+/// The least gas, in gas, with which a call succeeds after the head, or a little more.
+pub(crate) fn estimate_gas(call: &Call<'_>, request: TransactionRequest) -> Result<u64, RpcError> {
+    Prepared::on(call, request, BlockRef::Latest, None, None)?.estimate(call)
+}
+
+impl Prepared {
+    fn estimate(self, call: &Call<'_>) -> Result<u64, RpcError> {
+        let Self {
+            request,
+            mut state,
+            mut env,
+        } = self;
+        let mut most = match request.gas {
+            Some(gas) if gas >= TRANSFER_GAS => gas,
+            _ => env.block.gas_limit,
+        };
+        env.count_gas_as_blocks();
+        let has_most = env.rules.is(SpecId::OSAKA) && !env.rules.is(SpecId::AMSTERDAM);
+        if has_most {
+            most = most.min(TRANSACTION_GAS_MAX);
         }
-    };
-    let is_success =
-        |result: &Option<ExecutionResult>| result.as_ref().is_some_and(ExecutionResult::is_success);
-    if is_plain && most >= TRANSFER_GAS && is_success(&attempt(TRANSFER_GAS)?) {
-        return reply.value(&Quantity::from(TRANSFER_GAS));
+        let mut transaction = env.transaction(&request, u64::MAX)?;
+        if let Some(affordable) = affordable(&state, &transaction)? {
+            most = most.min(affordable);
+        }
+        most = most.min(call.limits().call_gas);
+        let is_plain = is_plain_transfer(&state, &request)?;
+        let mut attempt = |gas: u64| {
+            transaction.gas_limit = gas;
+            let result = run(&mut state, &env, transaction.clone());
+            match result {
+                Err(EVMError::Transaction(
+                    InvalidTransaction::CallGasCostMoreThanGasLimit { .. }
+                    | InvalidTransaction::GasFloorMoreThanGasLimit { .. },
+                )) => Ok(None),
+                result => result.map(Some).map_err(cannot_run),
+            }
+        };
+        let is_success = |result: &Option<ExecutionResult>| {
+            result.as_ref().is_some_and(ExecutionResult::is_success)
+        };
+        if is_plain && most >= TRANSFER_GAS && is_success(&attempt(TRANSFER_GAS)?) {
+            return Ok(TRANSFER_GAS);
+        }
+        let first = match attempt(most)? {
+            Some(result) => result,
+            None => return Err(too_little(most)),
+        };
+        let gas = match &first {
+            ExecutionResult::Success { gas, .. } => *gas,
+            ExecutionResult::Halt {
+                reason: HaltReason::OutOfGas(_),
+                ..
+            } => return Err(too_little(most)),
+            result => {
+                let error = not_successful(result);
+                return Err(error.unwrap_or_else(|| RpcError::internal("a call without an end")));
+            }
+        };
+        let mut lo = gas.tx_gas_used().saturating_sub(1);
+        let mut hi = most;
+        let guess = (gas.total_gas_spent() + STIPEND).saturating_mul(64) / 63;
+        if guess < hi {
+            match is_success(&attempt(guess)?) {
+                true => hi = guess,
+                false => lo = guess,
+            }
+        }
+        while lo + 1 < hi {
+            call.cancel.check()?;
+            if (hi - lo) as f64 / (hi as f64) < ESTIMATE_ERROR {
+                break;
+            }
+            let middle = (lo + (hi - lo) / 2).min(lo.saturating_mul(2));
+            match is_success(&attempt(middle)?) {
+                true => hi = middle,
+                false => lo = middle,
+            }
+        }
+        Ok(hi)
     }
-    let first = match attempt(most)? {
-        Some(result) => result,
-        None => return Err(too_little(most)),
-    };
-    let gas = match &first {
-        ExecutionResult::Success { gas, .. } => *gas,
-        ExecutionResult::Halt {
-            reason: HaltReason::OutOfGas(_),
-            ..
-        } => return Err(too_little(most)),
-        result => {
-            let error = not_successful(result);
-            return Err(error.unwrap_or_else(|| RpcError::internal("a call without an end")));
-        }
-    };
-    let mut lo = gas.tx_gas_used().saturating_sub(1);
-    let mut hi = most;
-    let guess = (gas.total_gas_spent() + STIPEND).saturating_mul(64) / 63;
-    if guess < hi {
-        match is_success(&attempt(guess)?) {
-            true => hi = guess,
-            false => lo = guess,
-        }
-    }
-    while lo + 1 < hi {
-        call.cancel.check()?;
-        if (hi - lo) as f64 / (hi as f64) < ESTIMATE_ERROR {
-            break;
-        }
-        let middle = (lo + (hi - lo) / 2).min(lo.saturating_mul(2));
-        match is_success(&attempt(middle)?) {
-            true => hi = middle,
-            false => lo = middle,
-        }
-    }
-    reply.value(&Quantity::from(hi))
 }
 
 fn too_little(most: u64) -> RpcError {
@@ -223,14 +249,14 @@ fn access_list(
         mut state,
         mut env,
     } = Prepared::of(call, &mut params)?;
+    env.count_gas_as_blocks();
     let mut list = request.access_list.take().unwrap_or_default();
     for _ in 0..LIST_RUNS {
         request.access_list = Some(list.clone());
         let transaction = env.transaction(&request, call.limits().call_gas)?;
         let inspector = AccessListInspector::new(list.clone());
-        let run = inspect(&mut state, &env, transaction, inspector);
-        let (done, inspector) = run.map_err(cannot_run)?;
-        let result = done.result;
+        let (run, inspector) = inspect(&mut state, &env, transaction, inspector, None);
+        let result = run.map_err(cannot_run)?.done.result;
         let found = inspector.into_access_list();
         let is_stable = found == list;
         list = found;

@@ -15,7 +15,7 @@ mod run;
 mod methods;
 
 pub(super) use env::{CallEnv, checked_input, rules_of};
-pub(super) use methods::add;
+pub(super) use methods::{add, estimate_gas};
 pub(super) use precompiles::CallPrecompiles;
 pub(super) use run::{Failed, halted, inspect, system_call, transact};
 pub(super) use state::{CallState, ChangedState, change, commit};

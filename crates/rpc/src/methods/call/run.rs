@@ -2,34 +2,35 @@
 
 use super::{
     env::CallEnv,
+    precompiles::CallPrecompiles,
     state::{CallStateError, ChangedState},
 };
 use crate::error::RpcError;
 use alloy_primitives::{Address, Bytes};
+use cambium_evm::{Called, Calls, StepAccessRecorder};
 use revm::{
-    Context, ExecuteEvm, InspectEvm, Inspector, MainBuilder, MainContext, SystemCallEvm,
+    Inspector,
     context::{
-        BlockEnv, CfgEnv, Journal, TxEnv,
+        TxEnv,
         result::{EVMError, ExecutionResult, HaltReason, InvalidTransaction, ResultAndState},
     },
 };
 
 /// The context of a call.
-pub(crate) type CallContext<'s> =
-    Context<BlockEnv, TxEnv, CfgEnv, &'s mut ChangedState, Journal<&'s mut ChangedState>>;
+pub(crate) type CallContext<'s> = cambium_evm::CallContext<'s, &'s mut ChangedState>;
 
 pub(crate) type Failed = EVMError<CallStateError>;
 
-/// The EVM of a call. Its type is too long to be that of a function.
-macro_rules! evm {
-    ($state:expr, $env:expr, $build:ident($($inspector:expr)?)) => {
-        Context::mainnet()
-            .with_db($state)
-            .with_cfg($env.cfg.clone())
-            .with_block($env.block.clone())
-            .$build($($inspector)?)
-            .with_precompiles($env.precompiles.clone())
-    };
+/// Gets what a call touches, if somebody makes a block of calls.
+pub(crate) type Accesses<'a> = Option<&'a mut StepAccessRecorder>;
+
+const fn calls(env: &CallEnv) -> Calls<'_, CallPrecompiles> {
+    Calls {
+        rules: &env.rules,
+        cfg: &env.cfg,
+        block: &env.block,
+        precompiles: &env.precompiles,
+    }
 }
 
 /// Runs a call. The state stays as it is.
@@ -38,7 +39,7 @@ pub(crate) fn run(
     env: &CallEnv,
     transaction: TxEnv,
 ) -> Result<ExecutionResult, Failed> {
-    Ok(transact(state, env, transaction)?.result)
+    Ok(transact(state, env, transaction, None)?.done.result)
 }
 
 /// Runs a call, and returns what it changes. The state stays as it is.
@@ -46,8 +47,9 @@ pub(crate) fn transact(
     state: &mut ChangedState,
     env: &CallEnv,
     transaction: TxEnv,
-) -> Result<ResultAndState, Failed> {
-    evm!(state, env, build_mainnet()).transact(transaction)
+    accesses: Accesses<'_>,
+) -> Result<Called, Failed> {
+    calls(env).transact(state, transaction, accesses)
 }
 
 /// Runs a call under the eyes of an inspector, and returns what it changes. The state stays as it is.
@@ -56,10 +58,9 @@ pub(crate) fn inspect<'s, I: Inspector<CallContext<'s>>>(
     env: &CallEnv,
     transaction: TxEnv,
     inspector: I,
-) -> Result<(ResultAndState, I), Failed> {
-    let mut evm = evm!(state, env, build_mainnet_with_inspector(inspector));
-    let done = evm.inspect_tx(transaction)?;
-    Ok((done, evm.inspector))
+    accesses: Accesses<'s>,
+) -> (Result<Called, Failed>, I) {
+    calls(env).inspect(state, transaction, inspector, accesses)
 }
 
 /// Runs what a block itself calls, and returns what it changes. The state stays as it is.
@@ -68,8 +69,9 @@ pub(crate) fn system_call(
     env: &CallEnv,
     to: Address,
     data: Bytes,
+    accesses: Accesses<'_>,
 ) -> Result<ResultAndState, Failed> {
-    evm!(state, env, build_mainnet()).system_call(to, data)
+    calls(env).system_call(state, to, data, accesses)
 }
 
 /// The error of a call that can't run.

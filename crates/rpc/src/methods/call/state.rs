@@ -60,6 +60,11 @@ impl CallState {
         }
     }
 
+    /// The state after the block.
+    pub(crate) const fn state(&self) -> &StateAt {
+        &self.state
+    }
+
     /// Sets hashes of blocks.
     pub(crate) fn set_hashes(&mut self, hashes: BTreeMap<u64, B256>) {
         self.hashes.extend(hashes);

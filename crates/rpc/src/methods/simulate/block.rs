@@ -33,8 +33,8 @@ use cambium_chain::{
     Block, ChainSpec, DraftAttributes, Outcome, Receipt, Rules, Transaction, complete_header,
     transaction_env,
 };
-use cambium_evm::deposits;
-use cambium_primitives::{AccessList, BlockId, Changes};
+use cambium_evm::{BlockGas, Called, StepAccessRecorder, deposits};
+use cambium_primitives::{BlockId, Changes};
 use revm::{
     context::{
         TxEnv,
@@ -42,7 +42,6 @@ use revm::{
     },
     context_interface::block::BlobExcessGasAndPrice,
     primitives::hardfork::SpecId,
-    state::EvmState,
 };
 
 /// Logs with their indices in the block.
@@ -77,8 +76,11 @@ struct Running<'r, 'c, 's> {
     receipts: Vec<Receipt>,
     results: Vec<SimCallResult>,
     gas_used: u64,
+    /// Gas that counts towards the block's.
+    block_gas: BlockGas,
     blob_gas_used: u64,
     next_log: u64,
+    accesses: StepAccessRecorder,
 }
 
 /// Executes a block. Returns it, and what the next one needs of it.
@@ -93,6 +95,7 @@ pub(super) fn simulate(
     let mut env = CallEnv::new(options.spec, &header);
     env.cfg.disable_nonce_check = !options.validates;
     env.cfg.disable_base_fee = false;
+    env.count_gas_as_blocks();
     if let Some(price) = planned.overrides.blob_base_fee {
         env.block.blob_excess_gas_and_price = Some(BlobExcessGasAndPrice {
             excess_blob_gas: header.excess_blob_gas.unwrap_or_default(),
@@ -114,8 +117,10 @@ pub(super) fn simulate(
         receipts: Vec::new(),
         results: Vec::new(),
         gas_used: 0,
+        block_gas: BlockGas::default(),
         blob_gas_used: 0,
         next_log: 0,
+        accesses: StepAccessRecorder::default(),
     };
     running.before()?;
     for raw in planned.calls {
@@ -199,11 +204,17 @@ impl Running<'_, '_, '_> {
         {
             self.system_call(BEACON_ROOTS_ADDRESS, root.into())?;
         }
+        self.end_step();
         Ok(())
     }
 
+    fn end_step(&mut self) {
+        self.accesses.end_step(&self.state.values.cache);
+    }
+
     fn system_call(&mut self, to: Address, data: Bytes) -> Result<Bytes, RpcError> {
-        let done = system_call(&mut self.state.values, &self.env, to, data);
+        let accesses = Some(&mut self.accesses);
+        let done = system_call(&mut self.state.values, &self.env, to, data, accesses);
         let ResultAndState { result, state } = done.map_err(invalid)?;
         match result {
             ExecutionResult::Success { output, .. } => {
@@ -227,7 +238,11 @@ impl Running<'_, '_, '_> {
             // revm refuses the highest nonce even where it compares none.
             env.nonce = if nonce == u64::MAX { 0 } else { nonce };
         }
-        let (result, mut changes, logs) = self.execute(env)?;
+        let (called, logs) = self.execute(env)?;
+        let ResultAndState {
+            result,
+            state: mut changes,
+        } = called.done;
         if !self.options.validates
             && nonce == u64::MAX
             && own.to().is_some()
@@ -237,6 +252,8 @@ impl Running<'_, '_, '_> {
             sender.info.nonce = 0;
         }
         self.state.commit(changes)?;
+        self.end_step();
+        self.block_gas += called.block_gas;
         let gas = *result.gas();
         let used = gas.tx_gas_used();
         self.gas_used += used;
@@ -282,7 +299,7 @@ impl Running<'_, '_, '_> {
         nonce: u64,
     ) -> Result<Transaction, RpcError> {
         let limit = self.header.gas_limit;
-        let left = limit.saturating_sub(self.gas_used);
+        let left = limit.saturating_sub(self.block_gas.of_block());
         let gas = request.gas.unwrap_or(left);
         if gas > left {
             let what = format!("block gas limit reached: {gas} of gas, {left} are left");
@@ -303,10 +320,7 @@ impl Running<'_, '_, '_> {
     }
 
     /// Runs a transaction. Returns what it changes, and its logs with those of transfers, if they are traced.
-    fn execute(
-        &mut self,
-        own: TxEnv,
-    ) -> Result<(ExecutionResult, EvmState, IndexedLogs), RpcError> {
+    fn execute(&mut self, own: TxEnv) -> Result<(Called, IndexedLogs), RpcError> {
         let is_free = own.gas_price == 0 && own.gas_priority_fee.unwrap_or_default() == 0;
         // The price of gas need not be met by a call that has none; contracts see it all the same.
         self.env.cfg.disable_base_fee = is_free && !self.options.validates;
@@ -318,23 +332,27 @@ impl Running<'_, '_, '_> {
             price.blob_gasprice = 0;
         }
         let values = &mut self.state.values;
-        let done = match self.options.traces_transfers {
-            false => transact(values, &self.env, own).map(|done| (done, None)),
-            true => inspect(values, &self.env, own, Transfers::after(self.next_log))
-                .map(|(done, transfers)| (done, Some(transfers))),
+        let accesses = Some(&mut self.accesses);
+        let (called, transfers) = match self.options.traces_transfers {
+            false => (transact(values, &self.env, own, accesses), None),
+            true => {
+                let transfers = Transfers::after(self.next_log);
+                let (called, transfers) = inspect(values, &self.env, own, transfers, accesses);
+                (called, Some(transfers))
+            }
         };
         self.env.block.blob_excess_gas_and_price = price;
-        let (done, transfers) = done.map_err(invalid)?;
+        let called = called.map_err(invalid)?;
         let (logs, next) = match transfers {
             Some(transfers) => transfers.into_logs(),
             None => {
-                let own = done.result.logs();
+                let own = called.done.result.logs();
                 let logs = (self.next_log..).zip(own.iter().cloned());
                 (logs.collect(), self.next_log + own.len() as u64)
             }
         };
         self.next_log = next;
-        Ok((done.result, done.state, logs))
+        Ok((called, logs))
     }
 
     /// Logs of the next transaction. The block's hash is not known yet.
@@ -397,25 +415,29 @@ impl Running<'_, '_, '_> {
             senders,
             receipts,
             mut results,
-            gas_used,
+            block_gas,
             blob_gas_used,
+            mut accesses,
             ..
         } = self;
         for withdrawal in withdrawals.iter().flat_map(|all| all.iter()) {
-            state.add_balance(withdrawal.address, withdrawal.amount_wei())?;
+            let address = withdrawal.address;
+            accesses.touch(address, Some(&state.account(address)?));
+            state.add_balance(address, withdrawal.amount_wei())?;
         }
         if !rules.block_reward.is_zero() {
             state.add_balance(header.beneficiary, rules.block_reward)?;
         }
+        accesses.end_step(&state.values.cache);
         let outcome = Outcome {
             receipts,
             receipts_complete: true,
-            gas_used,
+            gas_used: block_gas.of_block(),
             blob_gas_used,
             requests,
             changes: Changes::default(),
             codes: Vec::new(),
-            access_list: Some(AccessList::default()),
+            access_list: Some(accesses.finish()),
         };
         complete_header(&mut header, &outcome, state.root()?);
         header.transactions_root = calculate_transaction_root(&transactions);

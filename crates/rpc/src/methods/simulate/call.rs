@@ -9,16 +9,16 @@ use cambium_chain::Transaction;
 use revm::context::result::{EVMError, InvalidTransaction};
 
 /// What a request leaves to the block.
-pub(super) struct Defaults {
-    pub(super) chain_id: u64,
-    pub(super) nonce: u64,
-    pub(super) gas_limit: u64,
+pub(crate) struct Defaults {
+    pub(crate) chain_id: u64,
+    pub(crate) nonce: u64,
+    pub(crate) gas_limit: u64,
     /// Whether the block has a base fee, so that transactions have two prices.
-    pub(super) has_base_fee: bool,
+    pub(crate) has_base_fee: bool,
 }
 
 /// The transaction of a request, with the signature of nobody.
-pub(super) fn transaction(
+pub(crate) fn transaction(
     request: TransactionRequest,
     defaults: &Defaults,
 ) -> Result<Transaction, RpcError> {

@@ -14,6 +14,8 @@ mod transfers;
 mod state;
 mod block;
 
+pub(super) use call::{Defaults, transaction};
+
 use super::block_id;
 use crate::{
     error::RpcError,
@@ -30,7 +32,11 @@ use serde_json::value::RawValue;
 use state::SimulatedState;
 
 pub(super) fn add(methods: Methods) -> Methods {
-    methods.with("eth_simulateV1", Kind::Execution, run)
+    methods.with(
+        "eth_simulateV1(Payload, Block tag?) -> Result of calls",
+        Kind::Execution,
+        run,
+    )
 }
 
 /// The first parameter. Blocks and calls are parsed one by one when their turn comes: there may be very many.

@@ -1,6 +1,6 @@
 //! The blocks that a request asks for, in order, and empty ones where numbers are left out.
 
-use crate::error::RpcError;
+use crate::{error::RpcError, signature::Position};
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
 use alloy_rpc_types_eth::{BlockOverrides, state::StateOverride};
@@ -41,7 +41,8 @@ pub(super) struct Planned<'a> {
 
 /// Parses a part of the request.
 pub(super) fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, RpcError> {
-    serde_json::from_str(raw.get()).map_err(|error| crate::params::invalid(0, &error))
+    serde_json::from_str(raw.get())
+        .map_err(|error| crate::params::invalid(&Position(0, None), &error))
 }
 
 /// Puts the blocks of a request in order. At most `most` of them, with those between them, are made.

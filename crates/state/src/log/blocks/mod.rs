@@ -200,6 +200,21 @@ impl Blocks {
         }
     }
 
+    /// The number of a block with this hash on the chain of the head or of the base, `lowest` or above.
+    pub(crate) fn search(
+        &self,
+        hash: &B256,
+        lowest: BlockNumber,
+    ) -> Result<Option<BlockNumber>, StateError> {
+        let state = self.state.read();
+        let mut known = state.head_chain.iter().chain(&state.base_chain);
+        if let Some((number, _)) = known.find(|(_, entry)| entry.hash == *hash) {
+            return Ok(Some(*number));
+        }
+        let numbers = lowest.max(state.genesis)..state.base.number.saturating_add(1);
+        Ok(self.index.search(hash, numbers)?)
+    }
+
     /// The base, or its ancestor, at `number`.
     pub(crate) fn base_ancestor(
         &self,

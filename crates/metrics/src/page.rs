@@ -18,7 +18,7 @@ const OF_PROCESS: &str = "process_";
 /// those that begin with `process_`. Figures of one name are together, in whatever order they come.
 ///
 /// ```
-/// use cambium_cluster::MetricsPage;
+/// use cambium_metrics::MetricsPage;
 /// use cambium_state::{Db, StateError};
 ///
 /// fn page(db: &Db) -> Result<String, StateError> {

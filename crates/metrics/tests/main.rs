@@ -1,6 +1,6 @@
 //! The server of figures, and clients that mean it no good.
 
-use cambium_cluster::{
+use cambium_metrics::{
     LabelledMetrics, MetricsHost, MetricsLimits, MetricsPage, MetricsRegistry, MetricsServer,
 };
 use cambium_testkit::exposition::{ask, get, scrape};

@@ -1,7 +1,7 @@
 //! The figures of a process, for systems that collect them: counted where it happens, written as a page, served over HTTP.
 //!
 //! ```text
-//!   ShardProcess, BuilderProcess, ...   count with atomics
+//!   a shard, a server of JSON-RPC, ...   count with atomics
 //!        | MetricsHost::report
 //!        v
 //!   MetricsRegistry ---> MetricsPage (text format 0.0.4) ---> MetricsServer: GET /metrics, /health, /ready
@@ -18,6 +18,8 @@
 //! | `registry` | everything that a process shows |
 //! | `server` | HTTP |
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 mod tally;
 mod labelled;
 mod page;
@@ -25,6 +27,7 @@ mod own;
 mod registry;
 mod server;
 
+pub use cambium_snapshot::Histogram;
 pub use labelled::LabelledMetrics;
 pub use page::MetricsPage;
 pub use registry::{MetricsHost, MetricsRegistry};

@@ -6,9 +6,9 @@ use http::{
     header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE},
 };
 use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prost::bytes::Bytes;
 use std::{convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},

@@ -23,7 +23,7 @@ pub trait MetricsHost: Send + Sync + 'static {
 /// The figures of a process, by all of its parts. Clones are the same registry.
 ///
 /// ```
-/// use cambium_cluster::{LabelledMetrics, MetricsHost, MetricsRegistry, Tally};
+/// use cambium_metrics::{LabelledMetrics, MetricsHost, MetricsRegistry, Tally};
 /// use std::sync::Arc;
 ///
 /// /// Counts what a node of one's own has answered.
