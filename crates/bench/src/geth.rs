@@ -16,7 +16,8 @@ use std::{
 };
 
 const MODULE: &str = "github.com/ethereum/go-ethereum/cmd/geth";
-const VERSION: &str = "v1.16.9";
+/// The version beside which imports and histories are measured.
+pub(crate) const VERSION: &str = "v1.16.9";
 const MIB: f64 = (1 << 20) as f64;
 /// Time between two looks at the memory of the process.
 const POLL: Duration = Duration::from_millis(100);
@@ -40,24 +41,28 @@ pub(crate) struct Ended {
 }
 
 impl Program {
-    /// Builds the program from its module, unless it is there.
-    pub(crate) fn build() -> Result<Self, Failure> {
-        let dir = data_dir()?.join(format!("geth-{VERSION}"));
+    /// Builds a version of the program from its module, unless it is there.
+    pub(crate) fn build(version: &str) -> Result<Self, Failure> {
+        let dir = data_dir()?.join(format!("geth-{version}"));
         let program = dir.join("geth");
         if program.exists() {
             return Ok(Self(program));
         }
-        eprintln!("building {MODULE}@{VERSION} (once)");
+        eprintln!("building {MODULE}@{version} (once)");
         let status = Command::new("go")
             .arg("install")
-            .arg(format!("{MODULE}@{VERSION}"))
+            .arg(format!("{MODULE}@{version}"))
             .env("GOBIN", &dir)
             .status()
             .map_err(|error| format!("go, which builds geth: {error}"))?;
         match status.success() {
             true => Ok(Self(program)),
-            false => Err(format!("go install {MODULE}@{VERSION}: {status}").into()),
+            false => Err(format!("go install {MODULE}@{version}: {status}").into()),
         }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     pub(crate) fn name() -> String {

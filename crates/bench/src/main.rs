@@ -16,6 +16,7 @@ mod bindings;
 mod scale;
 mod shard;
 mod cluster;
+mod rpc;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -108,6 +109,23 @@ enum Benchmark {
         #[command(flatten)]
         args: state::LayeredArgs,
     },
+    /// A chain over JSON-RPC and the Engine API, beside geth: processor time, rates and latencies of requests
+    ///
+    /// Two generated chains are imported once by each server and kept. Batches and single calls are measured at the head, proofs also
+    /// many blocks back, logs over many blocks, and blocks of 500 payments through the Engine API. Processor time is that of the
+    /// server's process; the client has processor time of its own, so rates on few processors are those of both.
+    ///
+    /// Examples:
+    ///   ./bench rpc --quick
+    ///   ./bench rpc --peers geth --parts batch,single
+    ///   ./bench rpc --peers geth --parts payload --accounts 200000 --rounds 3
+    #[command(verbatim_doc_comment)]
+    Rpc {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: rpc::RpcArgs,
+    },
     /// Each job on 1, 2, 4, ... cores, with processor time and serial part
     Scale {
         #[command(flatten)]
@@ -184,6 +202,7 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
         Benchmark::Layered { common, args } => {
             (state::run_layered(args, common.quick)?, common.json)
         }
+        Benchmark::Rpc { common, args } => (rpc::run(args, common.quick)?, common.json),
         Benchmark::Scale { common, args } => (scale::run(args, common.quick)?, common.json),
         Benchmark::ScaleChild { task } => {
             scale::child(task).map_err(|error| error as Box<dyn Error>)?;

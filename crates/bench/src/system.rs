@@ -89,17 +89,22 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Returns the processor time of this process, user and system.
 pub(crate) fn own_cpu_seconds() -> f64 {
-    cpu_seconds([13, 14])
+    cpu_seconds("/proc/self/stat", [13, 14])
+}
+
+/// Returns the processor time of a process, user and system, or 0 if it has ended.
+pub(crate) fn cpu_seconds_of(process: u32) -> f64 {
+    cpu_seconds(&format!("/proc/{process}/stat"), [13, 14])
 }
 
 /// Returns the processor time of this process's children that have ended, user and system.
 pub(crate) fn children_cpu_seconds() -> f64 {
-    cpu_seconds([15, 16])
+    cpu_seconds("/proc/self/stat", [15, 16])
 }
 
-/// Returns the sum of two fields of `/proc/self/stat`, numbered from 0, in seconds.
-fn cpu_seconds(fields: [usize; 2]) -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+/// Returns the sum of two fields of a process's `stat`, numbered from 0, in seconds.
+fn cpu_seconds(file: &str, fields: [usize; 2]) -> f64 {
+    let stat = fs::read_to_string(file).unwrap_or_default();
     // The second field is the program's name, in parentheses, which may contain spaces.
     let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let rest: Vec<&str> = rest.split(' ').collect();

@@ -127,19 +127,23 @@ impl Node {
         })
     }
 
-    /// The header of a block, on any branch. The rest of the block is not decoded.
+    /// The header of a block, on any branch. The rest of the block is not decoded. The headers that were asked for last are in memory.
     ///
     /// # Errors
     ///
     /// As [`Node::block`].
     pub fn header(&self, block: BlockRef) -> Result<(BlockId, Header), NodeError> {
         let id = self.id(block)?;
+        if let Some(header) = self.headers().get(id) {
+            return Ok((id, header));
+        }
         let stored = self.chain()?.stored_of(id)?;
         let stored = stored.ok_or(StateError::UnknownBlock(id.hash))?;
         let mut rlp = &stored.body.rlp[..];
         let list = alloy_rlp::Header::decode_bytes(&mut rlp, true);
         let header = list.and_then(|mut list| Header::decode(&mut list));
         let header = header.map_err(|error| ChainError::unreadable(id, error))?;
+        self.headers().keep(id, &header);
         Ok((id, header))
     }
 

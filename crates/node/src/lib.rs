@@ -41,6 +41,7 @@
 mod error;
 mod block_ref;
 mod beside;
+mod headers;
 mod open;
 mod node;
 mod blocks;

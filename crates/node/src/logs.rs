@@ -48,6 +48,7 @@ impl Node {
             rest: *range.start()..=(*range.end()).min(head),
             searched: None,
             logs: Vec::new().into_iter(),
+            timestamp: 0,
             is_over: false,
             stops: None,
         })
@@ -68,6 +69,8 @@ pub struct Logs<'a> {
     searched: Option<Searched>,
     /// Logs of the last block.
     logs: vec::IntoIter<FoundLog>,
+    /// Timestamp of that block.
+    timestamp: u64,
     is_over: bool,
     /// Asked before each block whether to end.
     stops: Option<&'a dyn Fn() -> bool>,
@@ -118,6 +121,11 @@ impl<'a> Logs<'a> {
 }
 
 impl Logs<'_> {
+    /// Timestamp of the block of the log that came last, in seconds since 1970.
+    pub const fn timestamp(&self) -> u64 {
+        self.timestamp
+    }
+
     fn next_log(&mut self) -> Result<Option<FoundLog>, NodeError> {
         loop {
             if let Some(log) = self.logs.next() {
@@ -129,7 +137,8 @@ impl Logs<'_> {
                 if self.stops.is_some_and(|stops| stops()) {
                     return Ok(None);
                 }
-                let logs = logs_of(self.node, self.filter, searched, number)?;
+                let (timestamp, logs) = logs_of(self.node, self.filter, searched, number)?;
+                self.timestamp = timestamp;
                 self.logs = logs.into_iter();
             } else if self.rest.is_empty() {
                 return Ok(None);
@@ -160,21 +169,22 @@ impl Logs<'_> {
     }
 }
 
-/// The logs of a block that pass.
+/// A block's timestamp, and its logs that pass.
 fn logs_of(
     node: &Node,
     filter: &LogFilter,
     searched: &Searched,
     number: BlockNumber,
-) -> Result<Vec<FoundLog>, NodeError> {
+) -> Result<(u64, Vec<FoundLog>), NodeError> {
     let stored = node.need_index()?.block(node.db(), number)?;
     // Where the chain has moved meanwhile, blocks of two branches must not be mixed.
     let stored = StoredBlock::from(stored.ok_or_else(|| searched.moved())?);
     searched.check_branch(node.db())?;
     let block = stored.block()?;
+    let timestamp = block.header.timestamp;
     // The bloom rules most blocks without matching logs out.
     if !may_have(&block, filter) {
-        return Ok(Vec::new());
+        return Ok((timestamp, Vec::new()));
     }
     let receipts = match node.chain()?.receipts_in(&stored) {
         Err(ChainError::State(error)) if is_not_there(&error) => {
@@ -200,7 +210,7 @@ fn logs_of(
             log_index += 1;
         }
     }
-    Ok(logs)
+    Ok((timestamp, logs))
 }
 
 /// Whether a block may have a log that passes, by the bloom in its header.

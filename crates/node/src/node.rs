@@ -1,6 +1,6 @@
 //! A chain with its history, index and preimages.
 
-use crate::{beside::Beside, open::existing_disk};
+use crate::{beside::Beside, headers::Headers, open::existing_disk};
 use cambium_chain::{Chain, ChainError};
 use cambium_disk::Disk;
 use cambium_history::{History, HistoryError, HistoryOptions};
@@ -25,18 +25,21 @@ pub struct Node {
     chain: OnceLock<Chain>,
     history: Beside<History, HistoryOptions>,
     index: Beside<ChainIndex, IndexOptions>,
+    /// Shared with the nodes that this one is moved to.
+    headers: Arc<Headers>,
     /// By default the error is that of the question.
     unreadable: Option<Report>,
 }
 
 impl Node {
     /// The node of an open database of accounts, with its preimages, and without a history or an index.
-    pub const fn of(db: Db) -> Self {
+    pub fn of(db: Db) -> Self {
         Self {
             db,
             chain: OnceLock::new(),
             history: Beside::None,
             index: Beside::None,
+            headers: Arc::default(),
             unreadable: None,
         }
     }
@@ -206,6 +209,10 @@ impl Node {
         }
     }
 
+    pub(crate) fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
     /// Reports the error of something beside the database, which is done without, or returns it.
     pub(crate) fn do_without<E: Error>(&self, error: E) -> Result<(), E> {
         match &self.unreadable {
@@ -248,6 +255,7 @@ impl Node {
             chain: OnceLock::new(),
             history: self.history.anew(),
             index: self.index.anew(),
+            headers: Arc::clone(&self.headers),
             unreadable: self.unreadable.clone(),
         }
     }

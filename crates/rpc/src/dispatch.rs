@@ -23,10 +23,14 @@ use std::{
     io::Write,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::spawn_blocking,
     time::timeout,
@@ -34,6 +38,8 @@ use tokio::{
 
 /// Longest request that is taken apart where requests are received; longer ones are by a thread of the pool.
 const SHORT_BYTES: usize = 256 << 10;
+/// Longest request that is answered where requests are received, if its work is brief.
+const BRIEF_BYTES: usize = 1 << 10;
 /// Most bytes of an identifier.
 const ID_BYTES_MAX: usize = 256;
 /// Most bytes of an error that is written whatever was written before.
@@ -55,6 +61,8 @@ pub struct Service {
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
     room: Room,
+    /// Requests that are being answered where they were received.
+    brief: AtomicUsize,
     events: Mutex<Weak<Events>>,
 }
 
@@ -153,6 +161,7 @@ impl Service {
         Self {
             threads: Arc::new(Semaphore::new(limits.threads)),
             shares: Kind::ALL.map(|kind| Arc::new(Semaphore::new(limits.threads_of(kind)))),
+            brief: AtomicUsize::new(0),
             // A request that is allowed has room at least while there is no other.
             room: Room::new(limits.held_bytes.max(limits.body_bytes + 2 * ANSWER_BYTES)),
             events: Mutex::default(),
@@ -253,31 +262,82 @@ impl Service {
                 return answer;
             }
         };
+        let is_brief = kind.is_brief()
+            && body.len() <= BRIEF_BYTES
+            && matches!(request, Some(Request::One(_)));
+        let here = is_brief.then(|| self.place_here()).flatten();
+        match (here, request) {
+            (Some(_here), Some(request)) => {
+                let out = Out::kept(self.served.limits.answer_bytes);
+                self.answer_to(
+                    &body,
+                    request,
+                    &cancel,
+                    out.holding(held, body.len()),
+                    |last| to.try_send(last).is_ok(),
+                );
+            }
+            (_, request) => self.hand_over(body, request, permits, cancel, held, to),
+        }
+        answer
+    }
+
+    /// A place to answer a brief request on a thread of the network, if fewer than half of these do so: a read may have to wait for the
+    /// disk, and the others go on meanwhile.
+    fn place_here(&self) -> Option<Here<'_>> {
+        let most = Handle::current().metrics().num_workers() / 2;
+        let here = Here(&self.brief);
+        (here.0.fetch_add(1, Ordering::Relaxed) < most).then_some(here)
+    }
+
+    /// Answers a request on a thread of the pool.
+    fn hand_over(
+        self: &Arc<Self>,
+        body: Vec<u8>,
+        request: Option<Request>,
+        permits: [OwnedSemaphorePermit; 2],
+        cancel: Cancel,
+        held: Arc<Held>,
+        to: mpsc::Sender<Piece>,
+    ) {
         let service = Arc::clone(self);
         spawn_blocking(move || {
             let _permits = permits;
             let request = request.unwrap_or_else(|| service.take_apart(&body));
             let limits = &service.served.limits;
-            let is_wanted = request.is_answered();
-            let mut out = match request {
+            let out = match &request {
                 Request::Batch(_) => Out::kept(limits.batch_bytes),
-                _ if is_wanted => Out::streaming(to.clone(), limits.answer_bytes),
+                one if one.is_answered() => Out::streaming(to.clone(), limits.answer_bytes),
                 _ => Out::unwanted(limits.answer_bytes),
             };
-            out = out.holding(held, body.len());
-            service.figures.request_bytes.add(body.len() as u64);
-            let ran = service.run(&body, request, &cancel, &mut out);
-            service.figures.answer_bytes.add(out.len());
-            let sent = match ran {
-                _ if !is_wanted => to.blocking_send(Piece::Last(Vec::new())).is_ok(),
-                Ok(()) => to.blocking_send(Piece::Last(out.into_rest())).is_ok(),
-                Err(GivenUp) => false,
-            };
-            if !sent {
-                service.figures.given_up.add(1);
-            }
+            let out = out.holding(held, body.len());
+            service.answer_to(&body, request, &cancel, out, |last| {
+                to.blocking_send(last).is_ok()
+            });
         });
-        answer
+    }
+
+    /// Answers a request, and sends the last piece of the answer.
+    fn answer_to(
+        &self,
+        body: &[u8],
+        request: Request,
+        cancel: &Cancel,
+        mut out: Out,
+        send: impl FnOnce(Piece) -> bool,
+    ) {
+        let (figures, is_wanted) = (&self.figures, request.is_answered());
+        figures.request_bytes.add(body.len() as u64);
+        let ran = self.run(body, request, cancel, &mut out);
+        figures.answer_bytes.add(out.len());
+        let sent = match ran {
+            _ if !is_wanted => send(Piece::Last(Vec::new())),
+            Ok(()) => send(Piece::Last(out.into_rest())),
+            Err(GivenUp) => false,
+        };
+        if !sent {
+            figures.given_up.add(1);
+        }
     }
 
     /// Waits for a thread, and for the share of the kind.
@@ -469,9 +529,7 @@ impl Service {
     ) -> Result<(), RpcError> {
         let _span = tracing::debug_span!("call", method = &*method.signature.name).entered();
         cancel.check()?;
-        let raw = params.map(serde_json::from_str::<&RawValue>).transpose();
-        let params = Params::parse(raw.map_err(|error| parse_error(&error))?)?;
-        let params = params.of(&method.signature);
+        let params = Params::parse(params)?.of(&method.signature);
         let node = self.served.node();
         let call = Call {
             node: &node,
@@ -531,6 +589,15 @@ pub(crate) fn tell_slow(method: &str, taken: Duration, bytes: u64) {
 
 /// The answer can't be whole, and a part of it has gone.
 struct GivenUp;
+
+/// A request that is answered where it was received.
+struct Here<'a>(&'a AtomicUsize);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A request that waits.
 struct Waiting<'a>(&'a Figures);

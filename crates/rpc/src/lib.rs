@@ -1,9 +1,9 @@
 //! A chain over JSON-RPC, for the clients that the Ethereum ecosystem has.
 //!
 //! ```text
-//!   server/     connections: bounded in number, bytes and time; they do no work on the chain
+//!   server/     connections: bounded in number, bytes and time
 //!     |
-//!   dispatch    a request or a batch -> calls -> answers, on a thread of the pool, in the turn of its kind
+//!   dispatch    a request or a batch -> calls -> answers, on a thread of the pool, in the turn of its kind; brief ones at once
 //!     |
 //!   methods/    a table from names to functions; callers add methods and replace them
 //!   engine/     methods for a consensus client, in a service of their own; the same by REST with SSZ

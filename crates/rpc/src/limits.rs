@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Kinds of work, of which each has its share of the threads, so that none starves another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
+    /// A value of the state, or of the chain: microseconds, unless it is on the disk.
+    Value,
     /// A few reads.
     Quick,
     /// Proofs.
@@ -17,16 +19,28 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, the lightest first.
-    pub const ALL: [Self; 4] = [Self::Quick, Self::Proof, Self::Execution, Self::Scan];
+    pub const ALL: [Self; 5] = [
+        Self::Value,
+        Self::Quick,
+        Self::Proof,
+        Self::Execution,
+        Self::Scan,
+    ];
 
     /// The name in figures.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Value => "value",
             Self::Quick => "quick",
             Self::Proof => "proof",
             Self::Execution => "execution",
             Self::Scan => "scan",
         }
+    }
+
+    /// Whether it is done in less time than a thread of the pool takes to begin.
+    pub(crate) const fn is_brief(self) -> bool {
+        matches!(self, Self::Value | Self::Proof)
     }
 }
 
@@ -117,7 +131,7 @@ impl Limits {
     /// Threads that a kind of work may have at once.
     pub(crate) const fn threads_of(&self, kind: Kind) -> usize {
         let share = match kind {
-            Kind::Quick => self.threads,
+            Kind::Value | Kind::Quick => self.threads,
             Kind::Proof | Kind::Execution => self.threads.div_ceil(2),
             Kind::Scan => self.threads.div_ceil(4),
         };

@@ -21,15 +21,15 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// The parameters that a call has: an array, or nothing.
-    pub(crate) fn parse(raw: Option<&'a RawValue>) -> Result<Self, RpcError> {
-        let Some(raw) = raw.filter(|raw| raw.get() != "null") else {
+    /// The parameters that a call has, in JSON without space around: an array, or nothing.
+    pub(crate) fn parse(json: Option<&'a str>) -> Result<Self, RpcError> {
+        let Some(json) = json.filter(|json| *json != "null") else {
             return Ok(Self::default());
         };
-        if !raw.get().starts_with('[') {
+        if !json.starts_with('[') {
             return Err(RpcError::params("non-array args"));
         }
-        let items: Vec<&RawValue> = serde_json::from_str(raw.get())
+        let items: Vec<&RawValue> = serde_json::from_str(json)
             .map_err(|error| RpcError::params(format!("invalid arguments: {error}")))?;
         if items.len() > COUNT_MAX {
             return Err(RpcError::params(format!(

@@ -111,6 +111,13 @@ pub(crate) fn put_record(
     out.resize(start + record_bytes(len as u64) as usize, 0);
 }
 
+/// Whether all bytes are zero, of which many are compared at once.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (lines, rest) = bytes.as_chunks::<64>();
+    let is_set = |line: &[u8]| line.iter().fold(0, |all, byte| all | byte) != 0;
+    !lines.iter().any(|line| is_set(line)) && !is_set(rest)
+}
+
 fn frame_check(salt: u64, bytes: &[u8]) -> [u8; 4] {
     (xxh3_64_with_seed(bytes, salt) as u32).to_le_bytes()
 }
@@ -295,7 +302,10 @@ impl RecordFile<'_> {
         while at < self.len {
             let take = (self.len - at).min(PIECE_BYTES as u64) as usize;
             self.file.read_at(&mut piece[..take], at)?;
-            if let Some(last) = piece[..take].iter().rposition(|&byte| byte != 0) {
+            // A log ends in zeros that are looked at again and again, so they are passed over many at a time.
+            if !is_zero(&piece[..take])
+                && let Some(last) = piece[..take].iter().rposition(|&byte| byte != 0)
+            {
                 end = Some(at + last as u64 + 1);
             }
             at += take as u64;

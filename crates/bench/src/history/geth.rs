@@ -16,7 +16,7 @@ use super::{
     states::{Found, OldStates},
 };
 use crate::{
-    geth::{Program, command, failed, has_imported, import_seconds},
+    geth::{Program, VERSION, command, failed, has_imported, import_seconds},
     report::Notes,
     system,
 };
@@ -64,7 +64,7 @@ pub(super) fn measure(
     threads: &[u64],
     notes: &mut Notes,
 ) -> Result<(Map<String, Value>, Vec<String>), Failure> {
-    let program = Program::build()?;
+    let program = Program::build(VERSION)?;
     let dir = plan.dir.join("geth");
     make_empty(&dir)?;
     let chain = MadeChain::make(plan, &dir)?;

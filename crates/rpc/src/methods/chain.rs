@@ -16,7 +16,7 @@ pub(super) fn add(methods: Methods) -> Methods {
     methods
         .with(
             "eth_blockNumber() -> Block number",
-            Kind::Quick,
+            Kind::Value,
             |call, params, reply| {
                 params.end()?;
                 reply.value(&Quantity::from(call.node.head().number))
@@ -24,7 +24,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         )
         .with(
             "eth_chainId() -> Chain ID",
-            Kind::Quick,
+            Kind::Value,
             |call, params, reply| {
                 params.end()?;
                 reply.value(&Quantity::from(call.node.chain()?.spec().chain_id))

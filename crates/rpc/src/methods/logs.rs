@@ -14,7 +14,7 @@ use alloy_primitives::B256;
 use cambium_index::LogFilter;
 use cambium_node::{BlockRef, FoundLog, Node};
 use cambium_primitives::BlockNumber;
-use std::{collections::HashMap, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
 pub(super) fn add(methods: Methods) -> Methods {
     methods.with("eth_getLogs(Filter?) -> Log objects", Kind::Scan, logs)
@@ -74,10 +74,10 @@ pub(crate) fn in_range(
 ) -> Result<(), RpcError> {
     let most = call.limits().logs;
     let mut list = reply.list()?;
-    let mut timestamps = HashMap::new();
     let stops = || call.cancel.check().is_err();
-    let found = call.node.logs(filter, range)?.until(&stops);
-    for (count, found) in found.enumerate() {
+    let mut logs = call.node.logs(filter, range)?.until(&stops);
+    let mut count = 0;
+    while let Some(found) = logs.next() {
         call.cancel.check()?;
         let found = found?;
         if count == most {
@@ -87,16 +87,8 @@ pub(crate) fn in_range(
             );
             return Err(RpcError::new(RpcError::LIMIT, what));
         }
-        let timestamp = match timestamps.get(&found.block) {
-            Some(timestamp) => *timestamp,
-            None => {
-                let (_, header) = call.node.header(BlockRef::Hash(found.block.hash))?;
-                timestamps.clear();
-                timestamps.insert(found.block, header.timestamp);
-                header.timestamp
-            }
-        };
-        list.item(&objects::log(found, timestamp))?;
+        count += 1;
+        list.item(&objects::log(found, logs.timestamp()))?;
     }
     call.cancel.check()?;
     list.end()

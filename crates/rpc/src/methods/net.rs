@@ -30,7 +30,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         )
         .with(
             "net_version() -> Network ID",
-            Kind::Quick,
+            Kind::Value,
             |call, params, reply| {
                 params.end()?;
                 reply.value(&call.node.chain()?.spec().chain_id.to_string())

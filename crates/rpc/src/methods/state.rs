@@ -19,7 +19,7 @@ pub(super) fn add(methods: Methods) -> Methods {
     methods
         .with(
             "eth_getBalance(Address, Block?) -> Balance",
-            Kind::Quick,
+            Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
                 let state = block_id::state(call, &mut params)?;
@@ -29,7 +29,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         )
         .with(
             "eth_getTransactionCount(Address, Block?) -> Account nonce",
-            Kind::Quick,
+            Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
                 let named = params.clone().optional::<BlockId>();
@@ -46,7 +46,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         )
         .with(
             "eth_getCode(Address, Block?) -> Bytecode",
-            Kind::Quick,
+            Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
                 let state = block_id::state(call, &mut params)?;
@@ -61,7 +61,7 @@ pub(super) fn add(methods: Methods) -> Methods {
         )
         .with(
             "eth_getStorageAt(Address, Storage slot, Block?) -> Value",
-            Kind::Quick,
+            Kind::Value,
             |call, mut params, reply| {
                 let address = params.required()?;
                 let slot = storage_key(&params.required::<String>()?)?;

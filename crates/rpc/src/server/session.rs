@@ -313,7 +313,7 @@ impl<W: Wire> Connection<W> {
             );
             return Err(RpcError::new(RpcError::LIMIT, what));
         }
-        let mut params = crate::params::Params::parse(params)?;
+        let mut params = crate::params::Params::parse(params.map(RawValue::get))?;
         let name: String = params.required()?;
         let all = self.service.events();
         let topic = match &*name {
@@ -366,7 +366,7 @@ impl<W: Wire> Connection<W> {
     }
 
     fn unsubscribe(&mut self, params: Option<&RawValue>) -> Result<bool, RpcError> {
-        let mut params = crate::params::Params::parse(params)?;
+        let mut params = crate::params::Params::parse(params.map(RawValue::get))?;
         let id: alloy_primitives::U64 = params.required()?;
         Ok(self.topics.remove(&id.to()).is_some())
     }

@@ -28,7 +28,7 @@ use cambium_snapshot::{
     value_cache_bytes_max,
 };
 use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
 /// The parts of a database, from which it is assembled.
@@ -136,7 +136,7 @@ impl Parts {
             },
             layers: Layers::new(base, tree, delta, intervals.is_some()),
             merging: Arc::new(MergeControl::new(is_writer)),
-            prover: Mutex::new(None),
+            prover: RwLock::new(None),
             past: Arc::new(PastStates::default()),
             layered,
             news: News::default(),

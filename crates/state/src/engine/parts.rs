@@ -16,7 +16,7 @@
 //! Five locks stand beside these:
 //! - the roots of snapshots, under which nothing is taken; a thread that waits for one holds none
 //!   of these;
-//! - the tries for proofs, taken while none of these is held; `layers.current` is taken under it;
+//! - the tries for proofs, which proofs at one block share, taken while none of these is held; `layers.current` is taken under it;
 //! - the phase of merging, taken under the first two at most; `layers.current` is taken under it;
 //! - the list of files to reclaim, under which only locks of the store are taken;
 //! - the count of news for subscribers, under which nothing is taken.
@@ -26,16 +26,18 @@
 //! - a checkpoint is written only when the pages, codes and block index that it names are synced;
 //! - a page counts as dead only when no kept checkpoint names it.
 
-use super::{layers::Layers, merging::MergeControl, news::News, past_states::PastStates};
+use super::{
+    layers::Layers, merging::MergeControl, news::News, past_states::PastStates, prover::Prover,
+};
 use crate::{
     health::Health, layered::parts::Layered, layers::tree::Layer, log::journal::Journal,
-    options::Options, store::Store, tries::delta::Delta,
+    options::Options, store::Store,
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::{Budget, KeptStorage, MemoryInUse, StateError};
 use cambium_trie::ProofTargets;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::{
     ops::RangeInclusive,
     sync::{Arc, atomic::Ordering},
@@ -52,7 +54,7 @@ pub(crate) struct Engine {
     pub(crate) layers: Layers,
     pub(crate) merging: Arc<MergeControl>,
     /// A second set of tries for proofs, so that proofs and roots don't wait for each other.
-    pub(crate) prover: Mutex<Option<Delta>>,
+    pub(crate) prover: RwLock<Option<Prover>>,
     /// States of old blocks that views hold.
     pub(crate) past: Arc<PastStates>,
     /// Computes roots if the chain has the `layered` commitment.

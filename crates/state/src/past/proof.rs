@@ -1,7 +1,7 @@
 //! Extraction of the partial trie that some leaves need, from which proofs and witnesses are made.
 
 use crate::{
-    engine::parts::Engine,
+    engine::{parts::Engine, prover::Prover},
     past::trie::TrieReader,
     tries::{
         base::Base,
@@ -17,6 +17,7 @@ use cambium_trie::{
     AccountProof, ExtractedRange, LeafRange, Link, Lookup, NoResolve, PartialTrie, ProofTargets,
     RangeProof, StorageKey, TrieError, UpdateError,
 };
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::{num::NonZeroUsize, sync::Arc};
 
 /// The paths of accounts and slots.
@@ -220,8 +221,8 @@ impl Engine {
     }
 
     /// Runs `work` on the tries at the state of `view`. These are a second set beside the tries
-    /// that compute roots, so that proofs and commits don't wait for each other. A view whose state
-    /// has no layer gets tries of its own.
+    /// that compute roots, so that proofs and commits don't wait for each other. Proofs at one block run at the same time. A view whose
+    /// state has no layer gets tries of its own.
     pub(crate) fn with_tries<T>(
         self: &Arc<Self>,
         view: &View,
@@ -237,49 +238,84 @@ impl Engine {
             );
             return done;
         }
-        let mut prover = self.prover.lock();
+        let prover = self.prover.read();
+        let prover = match self.is_at(&prover, view) {
+            true => Some(prover),
+            false => {
+                drop(prover);
+                self.move_prover(view)?
+            }
+        };
+        // The view may have outlived its place in the tree.
+        let Some(prover) = prover else {
+            return self.prove_apart(view, &mut None, work);
+        };
+        let found = prover.as_ref().and_then(Prover::tries);
+        let (tries, base) = found.expect("moved there");
+        let done = work(tries, base);
+        let is_large = prover.as_ref().is_some_and(|prover| prover.is_large);
+        let is_old = !Arc::ptr_eq(base, &self.layers.current.read().base);
+        drop(prover);
+        if is_large || is_old {
+            self.forget_prover();
+        }
+        done
+    }
+
+    /// Whether the tries for proofs are at the state of `view`.
+    fn is_at(&self, prover: &Option<Prover>, view: &View) -> bool {
+        let current = self.layers.current.read();
+        let layer = current.tree.by_hash(&view.block().hash);
+        // A dropped block is not the layer of the same hash that came later.
+        let layer = layer.filter(|_| view.check_alive().is_ok());
+        match (prover, layer) {
+            (Some(prover), Some(layer)) => prover.is_at(layer.id, &current.base),
+            _ => false,
+        }
+    }
+
+    /// Moves the tries for proofs to the state of `view`, once no proof reads them. Returns `None` if the state has no layer.
+    fn move_prover(
+        &self,
+        view: &View,
+    ) -> Result<Option<RwLockReadGuard<'_, Option<Prover>>>, StateError> {
+        let mut prover = self.prover.write();
         let found = {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&view.block().hash);
-            // A dropped block is not the layer of the same hash that came later.
             let layer = layer.filter(|_| view.check_alive().is_ok());
             layer.map(|layer| {
                 prover.take_if(|prover| {
-                    let is_current = Arc::ptr_eq(prover.base(), &current.base);
-                    !is_current || tree.get(prover.at()).is_none()
+                    let delta = prover.delta();
+                    let is_current = Arc::ptr_eq(delta.base(), &current.base);
+                    !is_current || tree.get(delta.at()).is_none()
                 });
                 let path = match &*prover {
-                    Some(prover) => prover.path_to(tree, layer.id),
+                    Some(prover) => prover.delta().path_to(tree, layer.id),
                     None => tree.changes_between(tree.root().id, layer.id),
                 };
                 (current.base.clone(), tree.root().id, layer.id, path)
             })
         };
-        // The view may have outlived its place in the tree.
         let Some((base, root, layer, path)) = found else {
-            drop(prover);
-            return self.prove_apart(view, &mut None, work);
+            return Ok(None);
         };
-        let delta = match &mut *prover {
-            Some(delta) => delta,
-            none => none.insert(Delta::on(base, root, self.store.counters.clone())?),
+        let moved = match &mut *prover {
+            Some(prover) => prover,
+            none => {
+                let delta = Delta::on(base, root, self.store.counters.clone())?;
+                none.insert(Prover::new(delta))
+            }
         };
-        delta.move_along(&path, layer)?;
-        let base = delta.base().clone();
-        let done = work(delta.tries()?, &base);
-        let is_large = delta.memory_bytes() > self.merging.limit.prover_bytes_max();
-        // Tries for future proofs must not keep an older snapshot alive.
-        if is_large || !Arc::ptr_eq(&base, &self.layers.current.read().base) {
-            *prover = None;
-        }
-        done
+        moved.move_along(&path, layer, self.merging.limit.prover_bytes_max())?;
+        Ok(Some(RwLockWriteGuard::downgrade(prover)))
     }
 
-    /// Drops the tries for proofs, since their snapshot is not the newest any more. If a proof is
+    /// Drops the tries for proofs, since their snapshot is not the newest any more, or they are too large. If a proof is
     /// at work on them, it drops them when it ends.
     pub(crate) fn forget_prover(&self) {
-        if let Some(mut prover) = self.prover.try_lock() {
+        if let Some(mut prover) = self.prover.try_write() {
             *prover = None;
         }
     }

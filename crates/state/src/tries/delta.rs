@@ -142,6 +142,11 @@ impl Delta {
         Ok(self.tries.as_ref().expect("just made"))
     }
 
+    /// The tries, unless a change of them has failed.
+    pub(crate) const fn made_tries(&self) -> Option<&Arc<TrieShards>> {
+        self.tries.as_ref()
+    }
+
     /// Memory of the tries, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.tries.as_ref().map_or(0, |tries| tries.memory_bytes())

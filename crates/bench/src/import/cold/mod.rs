@@ -21,7 +21,7 @@ mod sweep;
 mod geth;
 
 use crate::{
-    geth::Program,
+    geth::{Program, VERSION},
     import::Inputs,
     report::{Notes, Report, data_dir},
     state::stores::Failure,
@@ -84,7 +84,7 @@ fn cases(
         given => given,
     };
     let accounts = if plan.quick { 200_000 } else { 10_000_000 };
-    let geth = args.has_geth.then(Program::build);
+    let geth = args.has_geth.then(|| Program::build(VERSION));
     let geth = geth.transpose()?;
     for kind in kinds {
         let params = kind.params(args.accounts.unwrap_or(accounts), plan.quick);
