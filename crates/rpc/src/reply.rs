@@ -55,6 +55,7 @@ impl Out {
             to: To::Client(to),
             sent: 0,
             bytes_max,
+            held: None,
         }
     }
 
