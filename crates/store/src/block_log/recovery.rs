@@ -61,6 +61,19 @@ pub(super) struct FoundEnd {
 }
 
 impl FoundEnd {
+    /// Whether nothing was written at the end since it was found: a record that begins there is not zeros, and a file that follows is
+    /// begun by one.
+    pub(super) fn is_unchanged(&self) -> Result<bool, StoreError> {
+        let (at, len) = (u64::from(self.end.offset), self.file.len()?);
+        if self.torn_to.is_some() || len < at {
+            return Ok(false);
+        }
+        let mut head = [0; MARK_BYTES as usize];
+        let head = &mut head[..(len - at).min(MARK_BYTES.into()) as usize];
+        self.file.read_at(head, at)?;
+        Ok(head.iter().all(|byte| *byte == 0))
+    }
+
     /// Describes the bytes to drop. Returns `None` if they are no longer than a torn sync mark,
     /// which is not worth reporting.
     pub(super) fn torn_tail(&self, disk: &dyn Disk) -> Option<TornTail> {
