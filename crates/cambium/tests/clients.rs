@@ -463,8 +463,7 @@ fn every_method_answers_at_the_head_an_old_block_and_a_side_branch() {
         cambium!("verify", &file, "--root", root.as_str().unwrap()).done();
         let value = server.result("eth_getStorageAt", json!([TOKEN, "0x2", subject.id]));
         let proved = &proof["storageProof"][0]["value"];
-        let number =
-            |value: &Value| cambium::U256::from_str_radix(&value.as_str().unwrap()[2..], 16);
+        let word = |value: &Value| cambium::U256::from_str_radix(&value.as_str().unwrap()[2..], 16);
         assert_eq!(word(proved).unwrap(), word(&value).unwrap(), "{what}");
     }
     let strict = json!([sender, { "blockHash": side, "requireCanonical": true }]);
