@@ -37,7 +37,7 @@ use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::{Budget, KeptStorage, MemoryInUse, StateError};
 use cambium_trie::ProofTargets;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::{
     ops::RangeInclusive,
     sync::{Arc, atomic::Ordering},
