@@ -308,7 +308,13 @@ impl Engine {
                 none.insert(Prover::new(delta))
             }
         };
-        moved.move_along(&path, layer, self.merging.limit.prover_bytes_max())?;
+        // A reader has no tries for roots, in whose place these are.
+        let limit = &self.merging.limit;
+        let bytes_max = match self.journal.is_read_only() {
+            true => limit.get(),
+            false => limit.prover_bytes_max(),
+        };
+        moved.move_along(&path, layer, bytes_max)?;
         Ok(Some(RwLockWriteGuard::downgrade(prover)))
     }
 
