@@ -31,9 +31,12 @@ export function Spark(props: { values: readonly number[]; name: string; text: (v
   const last = known[known.length - 1]!;
   const text = `${props.name}: ${props.text(last)} now, ${props.text(Math.min(...known))} to ${props.text(high)} while the page was open`;
   const line = linePath(values, width, height - 4, low, high);
+  // Below the line only where the scale begins at 0, and the line has no gap.
+  const under = props.from !== "lowest" && known.length === values.length ? `${line}L${width} ${height - 4}L0 ${height - 4}Z` : null;
   return (
     <svg class="spark" viewBox={`0 -2 ${width} ${height}`} preserveAspectRatio="none" role="img" aria-label={text}>
       <title>{text}</title>
+      {under && <path class="under" d={under} />}
       <path class="line" d={line} vector-effect="non-scaling-stroke" />
     </svg>
   );
@@ -195,9 +198,8 @@ export function Cells(props: {
   const shown = Math.min(active, last);
   return (
     <figure class="cells-figure">
-      <svg
+      <div
         class={`cells ${props.size ?? ""}`}
-        viewBox={`0 0 ${props.across * 10} ${height * 10}`}
         role="slider"
         tabIndex={0}
         aria-label={`${props.name}. Arrow keys move, Enter chooses.`}
@@ -206,6 +208,10 @@ export function Cells(props: {
         aria-valuenow={shown}
         aria-valuetext={props.label(shown)}
         onKeyDown={move}
+      >
+      <svg
+        viewBox={`0 0 ${props.across * 10} ${height * 10}`}
+        aria-hidden="true"
         onClick={(event) => {
           const index = pointed(event);
           if (index === null) return;
@@ -221,8 +227,9 @@ export function Cells(props: {
           <rect key={i} data-index={i} class={level === null ? "cell none" : `cell l${level}`} x={(i % props.across) * 10 + 0.5} y={Math.floor(i / props.across) * 10 + 0.5} width="9" height="9" />
         ))}
         {props.chosen !== null && <rect class="chosen" x={(props.chosen % props.across) * 10} y={Math.floor(props.chosen / props.across) * 10} width="10" height="10" />}
-        <rect class="active" x={(shown % props.across) * 10} y={Math.floor(shown / props.across) * 10} width="10" height="10" />
+        {shown !== props.chosen && <rect class="active" x={(shown % props.across) * 10} y={Math.floor(shown / props.across) * 10} width="10" height="10" />}
       </svg>
+      </div>
       <figcaption class="num">{last >= 0 ? props.label(shown) : ""}</figcaption>
     </figure>
   );

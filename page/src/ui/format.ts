@@ -64,6 +64,14 @@ export function ether(wei: bigint): string {
   return `${sign}${count(size / 10n ** 18n)}${fraction ? `.${fraction}` : ""}`;
 }
 
+/** An amount of wei as ether with a fixed number of decimals; further ones are cut off. Less than one of the last is written as that. */
+export function etherCut(wei: bigint, places: number): string {
+  const unit = 10n ** BigInt(18 - places);
+  const [whole = "0", fraction = ""] = ether((wei / unit) * unit).split(".");
+  const zero = wei > 0n && wei < unit;
+  return zero ? `< ${`0.${"0".repeat(places - 1)}1`}` : `${whole}.${fraction.padEnd(places, "0")}`;
+}
+
 /** The date and time of a header's timestamp, UTC. */
 export function time(timestamp: number): string {
   const date = new Date(timestamp * 1000);

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useState } from "preact/hooks";
 import { isMissing } from "../data/rpc.ts";
 import type { Loaded } from "../data/load.ts";
-import { count, ether, printable, shortHex, time } from "./format.ts";
+import { count, ether, etherCut, printable, shortHex, time } from "./format.ts";
 import { to } from "./route.ts";
 
 /** A part of a view with a heading and a line that explains what one sees. */
@@ -95,11 +95,11 @@ export function TransactionLink(props: { hash: string; whole?: boolean }) {
   );
 }
 
-/** An amount of wei, in ether. */
-export function Ether(props: { wei: bigint }) {
+/** An amount of wei, in ether: exact, or cut off after `places` decimals, so that amounts line up in a table. */
+export function Ether(props: { wei: bigint; places?: number }) {
   return (
     <span class="num" title={`${count(props.wei)} wei`}>
-      {ether(props.wei)} <span class="unit">ETH</span>
+      {props.places === undefined ? ether(props.wei) : etherCut(props.wei, props.places)} <span class="unit">ETH</span>
     </span>
   );
 }

@@ -47,7 +47,7 @@ function Summary(props: { checked: CheckedBlock }) {
 
 function Transactions(props: { block: BlockAnswer }) {
   const transactions = props.block.transactions.filter((it): it is Transaction => typeof it === "object");
-  const [some, more] = useSome(transactions, 100);
+  const [some, more] = useSome(transactions, 40);
   return (
     <Section title={many(transactions.length, "transaction")} explain="In the order of their execution.">
       {transactions.length > 0 && (
@@ -62,7 +62,7 @@ function Transactions(props: { block: BlockAnswer }) {
               <TransactionLink hash={it.hash} />,
               <AddressLink address={it.from} />,
               it.to === null ? "creates a contract" : <AddressLink address={it.to} />,
-              <Ether wei={BigInt(it.value)} />,
+              <Ether wei={BigInt(it.value)} places={6} />,
               count(BigInt(it.gas)),
               Number(it.type),
               it.input === "0x" ? "" : many((it.input.length - 2) / 2, "byte"),

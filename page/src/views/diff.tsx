@@ -45,10 +45,10 @@ function Slots(props: { account: AccountDiff; at: number }) {
   const [some, more] = useSome(account.slots, 20);
   return (
     <div class="slots">
-      <h4>
+      <h3>
         {many(account.slots.length, "slot")}
         {account.moreSlots && " and more"}
-      </h4>
+      </h3>
       {some.map((slot) => (
         <p class="pair" key={slot.path} title={`${slot.value[0]} → ${slot.value[1]}`}>
           {slot.key !== null && account.address !== null ? (

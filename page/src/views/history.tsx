@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../data/rpc.ts";
 import type { Changes, HistoryEntry } from "../data/types.ts";
-import { count, ether, shortHex } from "../ui/format.ts";
+import { count, ether, short, shortHex } from "../ui/format.ts";
 import { BlockLink, Ether, Facts, Failure, Hex, Section } from "../ui/parts.tsx";
 import { to } from "../ui/route.ts";
 import { slotText } from "./proof.tsx";
@@ -19,11 +19,16 @@ function heightOf(entry: HistoryEntry): number {
   return entry.value !== undefined ? Number(BigInt(entry.value)) : Number(BigInt(entry.balance ?? "0x0")) / 1e18;
 }
 
+/** The highest or lowest value of the line. */
+function bound(value: number, slot: boolean): string {
+  return slot ? short(value) : `${value.toLocaleString("en-US", { maximumFractionDigits: 6 })} ETH`;
+}
+
 /** A step line over block numbers, oldest left, with a mark at each change. */
 function Line(props: { entries: readonly HistoryEntry[]; kept: readonly [number, number]; chosen: number; choose: (index: number) => void; slot: boolean }) {
   const { entries } = props;
   const values = entries.map(heightOf);
-  const [low, high] = [Math.min(...values, 0), Math.max(...values, 0)];
+  const [low, high] = [Math.min(...values), Math.max(...values)];
   const first = entries[entries.length - 1]!.number;
   const last = Math.max(props.kept[1], entries[0]!.number);
   const x = (number: number) => (last > first ? ((number - first) / (last - first)) * (WIDTH - 16) + 8 : WIDTH / 2);
@@ -61,13 +66,20 @@ function Line(props: { entries: readonly HistoryEntry[]; kept: readonly [number,
           props.choose(nearest.i);
         }}
       >
-        <line class="zero" x1="0" x2={WIDTH} y1={y(0)} y2={y(0)} vector-effect="non-scaling-stroke" />
         <path class="line" d={`${path}H${WIDTH - 8}`} vector-effect="non-scaling-stroke" />
         {points.map((point) => (
           <rect key={point.i} class="point" x={point.x - 1.5} y={point.y - 4} width="3" height="8" />
         ))}
         <line class="cursor" x1={at.x} x2={at.x} y1="0" y2={HEIGHT} vector-effect="non-scaling-stroke" />
       </svg>
+      <p class="bound high num" aria-hidden="true">
+        {bound(high, props.slot)}
+      </p>
+      {low < high && (
+        <p class="bound low num" aria-hidden="true">
+          {bound(low, props.slot)}
+        </p>
+      )}
       <p class="axis num" aria-hidden="true">
         <span>block {count(first)}</span>
         <span>block {count(last)}</span>

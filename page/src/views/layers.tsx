@@ -58,7 +58,7 @@ function Drawn(props: { layers: Layers }) {
     <div class="three">
       <section class="layer">
         <header>
-          <h3>1 · Layers in memory</h3>
+          <h2>1 · Layers in memory</h2>
           <p class="num">
             {many(layers.length, "block")}, {bytes(sum)}
           </p>
@@ -74,7 +74,7 @@ function Drawn(props: { layers: Layers }) {
       </p>
       <section class="layer">
         <header>
-          <h3>2 · The merge</h3>
+          <h2>2 · The merge</h2>
           <p class="num">{merging ? `${count(merging.partsDone)} of ${count(merging.parts)} shards` : "none under way"}</p>
         </header>
         <p class="explain">A merge writes the changes of the oldest layers into leaf pages, one of 256 shards of the state after another, while blocks go on.</p>
@@ -109,7 +109,7 @@ function Drawn(props: { layers: Layers }) {
       </p>
       <section class="layer">
         <header>
-          <h3>3 · The snapshot on the device</h3>
+          <h2>3 · The snapshot on the device</h2>
           <p class="num">
             block <BlockLink number={snapshot.number} />
           </p>

@@ -2,7 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { call } from "../data/rpc.ts";
+import { history, ticks } from "../data/live.ts";
 import { useLoad } from "../data/load.ts";
+import { useStore } from "../data/store.ts";
 import type { Page, ShardPages, StateMap } from "../data/types.ts";
 import { Cells, level, Scale, SegmentBars } from "../ui/charts.tsx";
 import { bytes, count, many, percent } from "../ui/format.ts";
@@ -197,6 +199,33 @@ function Segments(props: { map: StateMap }) {
   );
 }
 
+/** The map in numbers, with what the figures say of its memory. */
+function Whole(props: { map: StateMap }) {
+  useStore(ticks);
+  const { shards } = props.map;
+  const pages = shards.reduce((sum, it) => sum + it.pages, 0);
+  const size = shards.reduce((sum, it) => sum + it.bytes, 0);
+  const largest = shards.reduce((best, it, i) => (it.bytes > shards[best]!.bytes ? i : best), 0);
+  const figure = (name: string, title: string) => {
+    const value = history.now(name);
+    return value === null ? null : ([title, <span class="num">{bytes(value)}</span>] as const);
+  };
+  return (
+    <Section title="In numbers">
+      <Facts
+        rows={[
+          ["pages", <span class="num">{count(pages)}, {bytes(size)}</span>],
+          ["bytes a page", <span class="num">{pages ? bytes(size / pages) : "–"} <span class="unit">on average</span></span>],
+          ["largest shard", <a href={to(["map", byteText(largest)])}><span class="num">{byteText(largest)}</span></a>],
+          figure("cambium_index_bytes", "index in memory"),
+          figure("cambium_page_cache_bytes", "page cache"),
+          figure("cambium_value_cache_bytes", "value cache"),
+        ]}
+      />
+    </Section>
+  );
+}
+
 export function MapView(props: { shard: string | undefined }) {
   const loaded = useLoad("map", (signal) => call<StateMap>(["cambium_map"], signal));
   const index = props.shard !== undefined && /^[0-9a-f]{1,2}$/.test(props.shard) ? Number.parseInt(props.shard, 16) : null;
@@ -211,7 +240,10 @@ export function MapView(props: { shard: string | undefined }) {
             </p>
             <div class="map-columns">
               <Shards map={map} chosen={index} />
-              <Segments map={map} />
+              <div class="map-side">
+                <Segments map={map} />
+                <Whole map={map} />
+              </div>
             </div>
           </>
         )}

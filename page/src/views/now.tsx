@@ -8,6 +8,9 @@ import { bytes, count, digits, percent, short } from "../ui/format.ts";
 import { BlockLink, Hex, Section, Table, Time, Title } from "../ui/parts.tsx";
 import { to } from "../ui/route.ts";
 
+/** The series of requests to the public service. */
+const REQUESTS = 'cambium_api_requests_total{service="rpc"}';
+
 const now = (name: string) => history.now(name) ?? 0;
 
 function HeadLine(props: { head: Head | null }) {
@@ -97,14 +100,9 @@ function Tiles(props: { head: Head | null }) {
       <Tile title="Device reads an access" help="Pages and index parts read from the device, for each account or slot read." value={reads ? digits(device / reads) : "–"} values={perAccess()} text={digits} note="since the start; the line shows the last second" />
       <Tile title="Layers" help="Blocks above the snapshot, or above the state being merged." value={count(now("cambium_layers"))} values={history.values("cambium_layers")} text={count} />
       <Tile title="Merge" help="Memory of the layers being merged; 0 if there is no merge." value={backlog ? `${count(parts)} of 256` : "none"} values={history.values("cambium_merging_bytes")} text={bytes} note={backlog ? `${bytes(backlog)} being merged into pages` : "no merge is under way"} />
-      <Tile title="Calls a second" help="Calls over JSON-RPC that were answered." value={digits(callsRate())} values={history.rates("cambium_api_requests_total{service=\"rpc\"}")} text={digits} note="the line shows requests; this page makes one" />
+      <Tile title="Requests a second" help="Requests over JSON-RPC that were answered. This page makes one a second." value={digits(history.rate(REQUESTS) ?? 0)} values={history.rates(REQUESTS)} text={digits} />
     </div>
   );
-}
-
-function callsRate(): number {
-  const samples = history.figure("cambium_api_requests_total")?.samples ?? [];
-  return samples.length ? (history.rate('cambium_api_requests_total{service="rpc"}') ?? 0) : 0;
 }
 
 function Answered() {
@@ -248,6 +246,7 @@ export function Now() {
       )}
       {figures && (
         <>
+          <h2 class="sr">Rates and backlog</h2>
           <Tiles head={state.head} />
           <div class="columns">
             <Answered />

@@ -86,10 +86,10 @@ function StepView(props: { index: number; step: Step; found: Walk; storage: bool
   return (
     <li class={`step ${state}`}>
       <header>
-        <h4>
+        <h3>
           <span class="step-number">{index + 1}</span>
           {node ? node.kind : "not a node"}
-        </h4>
+        </h3>
         <p class="num">
           {many(step.bytes.length, "byte")}
           {!step.below && `, after ${many(step.depth, "nibble")} of the path`}

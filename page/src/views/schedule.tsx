@@ -159,7 +159,7 @@ function Drawn(props: { schedule: Schedule }) {
         <h3>Without it: a transaction waits for those whose writes it reads</h3>
         <Gantt timeline={waiting} span={span} name="Without an access list" chain={chainSet} chosen={chosen} choose={choose} arrows />
         <h4>Reads that may be in flight: each transaction that runs has found one at a time</h4>
-        <Reads timeline={waiting} span={span} withList={false} high={Math.max(high / 8, threads)} />
+        <Reads timeline={waiting} span={span} withList={false} high={high} />
         <Axis span={span} />
       </div>
       <p class="scale-legend">
