@@ -76,6 +76,7 @@ before(async () => {
   const token = receipts.findIndex((receipt) => receipt.logs.length > 0 && receipt.to !== null && head.transactions[Number(receipt.transactionIndex)].input !== "0x");
   assert.ok(token >= 0, "the head has a token transfer");
   chain.head = Number(head.number);
+  chain.recipient = head.miner;
   chain.payment = head.transactions.find((it) => it.input === "0x");
   chain.transfer = head.transactions[token];
   chain.receipt = receipts[token];
@@ -143,7 +144,7 @@ const places = () => ({
   header: `#/block/${chain.head}/header`,
   transaction: `#/tx/${chain.transfer.hash}`,
   account: `#/address/${chain.token}?slot=${chain.slot}`,
-  history: `#/address/${chain.payment.from}/history`,
+  history: `#/address/${chain.recipient}/history`,
   proof: `#/proof/${chain.token}?slot=${chain.slot}`,
   walk: `#/walk/${chain.payment.from}`,
   "find-logs": `#/logs?from=${chain.head - 2}&to=${chain.head}`,
@@ -225,7 +226,7 @@ test("a server that lies about a balance, a header or receipts is caught", optio
   await open(account, (tab) => tab.getByText("Check failed: the proof has another balance").waitFor(), {
     change: (call, answer) => (call.method === "eth_getBalance" ? { ...answer, result: "0x1234567" } : answer),
   });
-  await open(`#/block/${chain.head}`, (tab) => tab.getByText("Check failed: the header’s fields".replace("’", "'")).first().waitFor(), { change: lies("eth_getBlockByNumber", (it) => { it.gasUsed = "0x5"; }) });
+  await open(`#/block/${chain.head}`, (tab) => tab.getByText("Check failed: the header's fields").first().waitFor(), { change: lies("eth_getBlockByNumber", (it) => { it.gasUsed = "0x5"; }) });
   await open(`#/block/${chain.head}/logs`, (tab) => tab.getByText("Check failed:").waitFor(), { change: lies("eth_getBlockReceipts", (it) => { it.find((receipt) => receipt.logs.length).logs.pop(); }) });
   await open(`#/tx/${chain.transfer.hash}`, (tab) => tab.getByText("Check failed:").waitFor(), { change: lies("eth_getTransactionReceipt", (it) => { it.logs[0].data = "0x00"; }) });
 });

@@ -209,7 +209,7 @@ function Values(props: { address: string; at: string; slot: string | null; loade
         rows={[
           ["balance", <Ether wei={props.loaded.balance} />],
           ["nonce", <span class="num">{count(props.loaded.nonce)}</span>],
-          ["kind", !exists ? "no account at this block" : code.length === 0 ? "account of a key" : code.length === 23 && hexOf(code).startsWith("0xef0100") ? <>account that delegates to <a href={to(["address", `0x${hexOf(code).slice(8)}`])}><Hex hex={`0x${hexOf(code).slice(8)}`} /></a> (EIP-7702)</> : "contract"],
+          ["kind", !exists ? "no account at this block" : code.length === 0 ? "externally owned account" : code.length === 23 && hexOf(code).startsWith("0xef0100") ? <>externally owned account that delegates to <a href={to(["address", `0x${hexOf(code).slice(8)}`])}><Hex hex={`0x${hexOf(code).slice(8)}`} /></a> (EIP-7702)</> : "contract"],
           named && [
             "calls itself",
             <span>

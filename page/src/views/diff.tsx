@@ -3,7 +3,7 @@
 import { call } from "../data/rpc.ts";
 import { useLoad } from "../data/load.ts";
 import type { AccountDiff, BlockAnswer, Change, Diff } from "../data/types.ts";
-import { count, ether, many } from "../ui/format.ts";
+import { count, ether, etherCut, many } from "../ui/format.ts";
 import { AddressLink, Answer, Hex, Section, useSome } from "../ui/parts.tsx";
 import { to } from "../ui/route.ts";
 import { slotText } from "./proof.tsx";
@@ -28,10 +28,15 @@ function Pair(props: { name: string; old: string; now: string; title?: string; d
   );
 }
 
+/** All decimals, so that balances line up. */
+function exact(wei: bigint): string {
+  return wei === 0n ? "0" : etherCut(wei, 18);
+}
+
 function Balance(props: { change: Change }) {
   const [old, now] = props.change.map(number) as [bigint, bigint];
   const difference = now - old;
-  return <Pair name="balance" old={ether(old)} now={ether(now)} difference={`${difference > 0n ? "+" : ""}${ether(difference)} ETH`} />;
+  return <Pair name="balance" old={exact(old)} now={exact(now)} difference={`${difference > 0n ? "+" : ""}${ether(difference)} ETH`} />;
 }
 
 function word(hex: string): string {

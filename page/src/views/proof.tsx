@@ -62,7 +62,7 @@ function LeafValue(props: { value: Uint8Array; storage: boolean }) {
   return <Facts rows={[["value", <code class="hex whole">{number === null ? hexOf(props.value) : `0x${number.toString(16)}`}</code>]]} />;
 }
 
-/** The bytes of a node; the forged one is marked, and each can be forged by a click where the proof allows it. */
+/** The bytes of a node; the forged one is marked. */
 function Bytes(props: { bytes: Uint8Array; forged: number | null }) {
   const hex = hexOf(props.bytes).slice(2);
   if (props.forged === null) return <code class="bytes">{hex}</code>;
@@ -115,7 +115,7 @@ function StepView(props: { index: number; step: Step; found: Walk; storage: bool
       )}
       {node?.kind === "branch" && props.last && !step.below && step.error === null && <p class="node-path">There is no child at nibble {nibble?.toString(16)}, so the trie has no value here.</p>}
       {node?.kind === "leaf" && <LeafValue value={node.value} storage={props.storage} />}
-      <details>
+      <details open={mine !== null}>
         <summary>The node’s bytes</summary>
         <Bytes bytes={step.bytes} forged={mine} />
       </details>
