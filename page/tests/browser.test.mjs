@@ -355,3 +355,19 @@ test("hidden pages ask nothing, and figures stay bounded", options, () =>
     assert.ok(requests >= 2 && requests <= 6, `${requests} requests in three seconds`);
     assert.ok(served.url);
   }));
+
+test("the head is followed by subscription, also when it goes back", options, () =>
+  open("#/", async (tab) => {
+    const heads = [];
+    tab.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => heads.push(JSON.parse(payload).params?.result?.number)));
+    await tab.reload();
+    await tab.locator(".head-number").getByText(String(chain.head), { exact: true }).waitFor();
+    const { hash } = await ask("eth_getBlockByNumber", "latest", false);
+    const setHead = (block) => execFileSync(program, ["set-head", block, "--datadir", "data", "--quiet", "--memory", "128M"], { cwd: folder });
+    setHead(String(chain.head - 3));
+    await tab.locator(".head-number").getByText(String(chain.head - 3), { exact: true }).waitFor();
+    setHead(hash);
+    await tab.locator(".head-number").getByText(String(chain.head), { exact: true }).waitFor();
+    await tab.waitForFunction(() => document.querySelectorAll("main table").length > 0);
+    assert.ok(heads.includes(`0x${chain.head.toString(16)}`), `heads by subscription: ${heads}`);
+  }));

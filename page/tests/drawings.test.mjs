@@ -97,3 +97,21 @@ test("text of strangers shows what would hide or turn it", () => {
   assert.equal(printable("a\u202eb\u0000c\u200b\ud800"), "a\\u{202e}b\\u{0}c\\u{200b}\\u{d800}");
   assert.equal(printable("x".repeat(100), 10), `${"x".repeat(10)}…`);
 });
+
+test("no source writes markup or runs text, and every link is made by the page", async () => {
+  const { readdirSync, readFileSync } = await import("node:fs");
+  const home = new URL("../src/", import.meta.url);
+  const files = readdirSync(home, { recursive: true }).filter((file) => /\.tsx?$/.test(file));
+  assert.ok(files.length > 30);
+  let links = 0;
+  for (const file of files) {
+    const text = readFileSync(new URL(file, home), "utf8");
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|javascript:/i, file);
+    for (const [, value] of text.matchAll(/\bhref=(\{[^}]*|"[^"]*")/g)) {
+      assert.match(value, /^\{(?:to\(|address$)|^"#main"$/, `${file}: href=${value}`);
+      links++;
+    }
+    assert.doesNotMatch(text, /\bsrc=|\bstyle=/, file);
+  }
+  assert.ok(links > 20, `${links} links`);
+});

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { bytes, percent, seconds } from "./format.ts";
+import { Key } from "./parts.tsx";
 
 /** The path of values from left to right, with gaps where there is none, in a box of `width` by `height`. */
 export function linePath(values: readonly number[], width: number, height: number, low: number, high: number): string {
@@ -239,11 +240,7 @@ export function Cells(props: {
 export function Scale(props: { low: string; high: string; none?: string }) {
   return (
     <p class="scale-legend">
-      {props.none && (
-        <>
-          <span class="swatch none" aria-hidden="true" /> {props.none}
-        </>
-      )}
+      {props.none && <Key ink="none">{props.none}</Key>}
       <span>{props.low}</span>
       <span class="ramp" aria-hidden="true">
         {Array.from({ length: 8 }, (_, i) => (

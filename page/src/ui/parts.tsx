@@ -201,6 +201,16 @@ export function Table(props: {
   );
 }
 
+/** A colour of a drawing with what it means. */
+export function Key(props: { ink: string; children: ComponentChildren }) {
+  return (
+    <span class="key">
+      <span class={`swatch ${props.ink}`} aria-hidden="true" />
+      <span>{props.children}</span>
+    </span>
+  );
+}
+
 /** Shows `step` items of a long list, and more on demand. */
 export function useSome<T>(items: readonly T[], step: number): [some: readonly T[], more: ComponentChildren] {
   const [shown, set] = useState(step);

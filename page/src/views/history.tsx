@@ -25,11 +25,12 @@ function bound(value: number, slot: boolean): string {
 }
 
 /** A step line over block numbers, oldest left, with a mark at each change. */
-function Line(props: { entries: readonly HistoryEntry[]; kept: readonly [number, number]; chosen: number; choose: (index: number) => void; slot: boolean }) {
+function Line(props: { entries: readonly HistoryEntry[]; kept: readonly [number, number]; whole: boolean; chosen: number; choose: (index: number) => void; slot: boolean }) {
   const { entries } = props;
   const values = entries.map(heightOf);
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const first = entries[entries.length - 1]!.number;
+  const oldest = entries[entries.length - 1]!.number;
+  const first = props.whole ? Math.min(props.kept[0], oldest) : oldest;
   const last = Math.max(props.kept[1], entries[0]!.number);
   const x = (number: number) => (last > first ? ((number - first) / (last - first)) * (WIDTH - 16) + 8 : WIDTH / 2);
   const y = (value: number) => HEIGHT - 12 - (high > low ? ((value - low) / (high - low)) * (HEIGHT - 24) : (HEIGHT - 24) / 2);
@@ -168,7 +169,7 @@ export function HistoryLine(props: { address: string; slot: string | null }) {
         <p class="empty">{busy ? "Loading the history …" : `Nothing changed it from block ${count(kept[0])} to ${count(kept[1])}, which are kept.`}</p>
       ) : (
         <>
-          <Line entries={entries} kept={kept} chosen={chosen} choose={setChosen} slot={props.slot !== null} />
+          <Line entries={entries} kept={kept} whole={!more} chosen={chosen} choose={setChosen} slot={props.slot !== null} />
           <p class="buttons">
             <button type="button" onClick={() => setChosen(chosen + 1)} disabled={chosen >= entries.length - 1}>
               ← earlier

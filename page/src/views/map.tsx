@@ -8,7 +8,7 @@ import { useStore } from "../data/store.ts";
 import type { Page, ShardPages, StateMap } from "../data/types.ts";
 import { Cells, level, Scale, SegmentBars } from "../ui/charts.tsx";
 import { bytes, count, many, percent } from "../ui/format.ts";
-import { Answer, BlockLink, Facts, Section, Table, Title, useSome } from "../ui/parts.tsx";
+import { Answer, BlockLink, Facts, Key, Section, Table, Title, useSome } from "../ui/parts.tsx";
 import { go, to } from "../ui/route.ts";
 
 type Ink = "fill" | "age" | "heat";
@@ -128,8 +128,8 @@ function Pages(props: { pages: readonly Page[]; more: boolean }) {
       {ink === "age" && <Scale low={`segment ${low}, oldest`} high={`segment ${high}, newest`} />}
       {ink === "heat" && (
         <p class="scale-legend">
-          <span class="swatch none" aria-hidden="true" /> on the device alone
-          <span class="swatch l7" aria-hidden="true" /> cached
+          <Key ink="none">on the device alone</Key>
+          <Key ink="l7">cached</Key>
         </p>
       )}
       {chosen !== null && pages[chosen] && <PageFacts page={pages[chosen]} />}
@@ -191,8 +191,8 @@ function Segments(props: { map: StateMap }) {
     >
       <SegmentBars segments={segments} />
       <p class="scale-legend">
-        <span class="swatch live" aria-hidden="true" /> in use
-        <span class="swatch dead" aria-hidden="true" /> dead space
+        <Key ink="live">in use</Key>
+        <Key ink="dead">dead space</Key>
         <span>oldest left, newest right</span>
       </p>
     </Section>

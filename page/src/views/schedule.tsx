@@ -7,7 +7,7 @@ import { useLoad } from "../data/load.ts";
 import { longestChain, readsInFlight, type Run, timeline, type Timeline } from "../data/schedule.ts";
 import type { BlockAnswer, Schedule, ScheduledTransaction } from "../data/types.ts";
 import { count, digits, many, percent, seconds } from "../ui/format.ts";
-import { Answer, Check, Facts, Section, Table, TransactionLink, useSome } from "../ui/parts.tsx";
+import { Answer, Check, Facts, Key, Section, Table, TransactionLink, useSome } from "../ui/parts.tsx";
 import { bytesOf, bytesOfLength, decode, equal, hexOf, type Item, keccak } from "../verify/index.ts";
 
 const THREADS = [1, 2, 4, 8, 16, 32, 64];
@@ -44,6 +44,7 @@ function Gantt(props: { timeline: Timeline; span: number; name: string; chain: R
   return (
     <svg
       class="gantt"
+      height={threads * height}
       viewBox={`0 0 ${WIDTH} ${threads * height}`}
       preserveAspectRatio="none"
       role="img"
@@ -163,11 +164,12 @@ function Drawn(props: { schedule: Schedule }) {
         <Axis span={span} />
       </div>
       <p class="scale-legend">
-        <span class="swatch r0" aria-hidden="true" /> a transaction
-        <span class="swatch chain" aria-hidden="true" /> on the longest chain of waits: {many(chain.indices.length, "transaction")}, {seconds(chain.ns / 1e9)} (
-        {percent(chain.ns, whole)} of the work)
-        <span class="swatch chosen-run" aria-hidden="true" /> chosen
-        <span class="swatch waited" aria-hidden="true" /> waited for
+        <Key ink="r0">a transaction</Key>
+        <Key ink="chain">
+          on the longest chain of waits: {many(chain.indices.length, "transaction")}, {seconds(chain.ns / 1e9)} ({percent(chain.ns, whole)} of the work)
+        </Key>
+        <Key ink="chosen-run">chosen</Key>
+        <Key ink="waited">waited for</Key>
       </p>
       {current && <Chosen transaction={current} choose={choose} />}
       <details>
