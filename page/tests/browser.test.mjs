@@ -4,41 +4,32 @@
 // Needed: Chromium, the program `cambium` (CAMBIUM_PROGRAM, or target/debug/cambium), and the modules of package-lock.json.
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { skipped } from "./data.mjs";
+import { hasProgram, PROGRAM, start, TARGET } from "./program.mjs";
 import { serve } from "./serve.mjs";
 
-const root = fileURLToPath(new URL("../..", import.meta.url));
-const target = join(root, "target");
-const program = process.env.CAMBIUM_PROGRAM ?? join(target, "debug/cambium");
 const chromium = ["/usr/bin/chromium", "/usr/bin/chromium-browser", process.env.CHROMIUM].find((path) => path && existsSync(path));
 const require = createRequire(import.meta.url);
 
 function reason() {
   if (!chromium) return skipped("there is no Chromium (Debian's package chromium, or CHROMIUM)");
-  if (!existsSync(program)) return skipped(`there is no program ${program} (CAMBIUM_PROGRAM)`);
+  if (!hasProgram) return skipped(`there is no program ${PROGRAM} (CAMBIUM_PROGRAM)`);
   return false;
 }
 
 const options = { skip: reason(), timeout: 120_000 };
-const screenshots = join(target, "page-screenshots");
+const screenshots = join(TARGET, "page-screenshots");
 const hostileName = '<img src=x onerror="window.hacked=1">\u202etxt.exe<script>window.hacked=1</script>';
-let [folder, server, page, browser, upstream] = [];
+let [server, page, browser, upstream] = [];
 /** Facts of the chain that the tests look for. */
 const chain = {};
 
 /** Calls the server itself. */
-async function ask(method, ...params) {
-  const response = await fetch(upstream, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }) });
-  const { result, error } = await response.json();
-  assert.equal(error, undefined, method);
-  return result;
-}
+const ask = (...call) => server.ask(...call);
 
 /** What `name()` returns of a token with that name. */
 function abiString(text) {
@@ -56,20 +47,11 @@ function hostile(call, answer) {
 before(async () => {
   if (options.skip) return;
   mkdirSync(screenshots, { recursive: true });
-  folder = mkdtempSync(join(target, "page-chain-"));
-  const run = (...args) => execFileSync(program, [...args, "--quiet", "--memory", "128M"], { cwd: folder });
-  run("workload", "--out", "chain", "--fork", "amsterdam", "--accounts", "2000", "--blocks", "20", "--transactions", "60", "--erc20", "40", "--seed", "3");
-  run("import", "chain/chain.rlp", "--genesis", "chain/genesis.json", "--access-lists", "chain/access-lists.rlp", "--index", "--history", "flat", "--preimages", "--datadir", "data");
-  server = spawn(program, ["serve", "--datadir", "data", "--http", "0", "--memory", "128M"], { cwd: folder, stdio: ["ignore", "ignore", "pipe"] });
-  upstream = await new Promise((found, failed) => {
-    let text = "";
-    server.stderr.on("data", (part) => {
-      text += part;
-      const address = /http:\/\/[0-9.]+:[0-9]+/.exec(text);
-      if (address) found(address[0]);
-    });
-    server.on("exit", () => failed(new Error(`the server ended: ${text}`)));
+  server = await start((run) => {
+    run("workload", "--out", "chain", "--fork", "amsterdam", "--accounts", "2000", "--blocks", "20", "--transactions", "60", "--erc20", "40", "--seed", "3");
+    run("import", "chain/chain.rlp", "--genesis", "chain/genesis.json", "--access-lists", "chain/access-lists.rlp", "--index", "--history", "flat", "--preimages", "--datadir", "data");
   });
+  upstream = server.url;
   page = await serve({ upstream, change: hostile });
   const head = await ask("eth_getBlockByNumber", "latest", true);
   const receipts = await ask("eth_getBlockReceipts", "latest");
@@ -90,14 +72,7 @@ before(async () => {
 after(async () => {
   await browser?.close();
   await page?.close();
-  if (server) {
-    await new Promise((done) => {
-      server.removeAllListeners("exit");
-      server.on("exit", done);
-      server.kill();
-    });
-  }
-  if (folder) rmSync(folder, { recursive: true, force: true });
+  await server?.stop();
 });
 
 /** Opens a place, runs `look`, and fails for any message on the console or any request to another origin. */
@@ -363,7 +338,7 @@ test("the head is followed by subscription, also when it goes back", options, ()
     await tab.reload();
     await tab.locator(".head-number").getByText(String(chain.head), { exact: true }).waitFor();
     const { hash } = await ask("eth_getBlockByNumber", "latest", false);
-    const setHead = (block) => execFileSync(program, ["set-head", block, "--datadir", "data", "--quiet", "--memory", "128M"], { cwd: folder });
+    const setHead = (block) => server.run("set-head", block, "--datadir", "data");
     setHead(String(chain.head - 3));
     await tab.locator(".head-number").getByText(String(chain.head - 3), { exact: true }).waitFor();
     setHead(hash);

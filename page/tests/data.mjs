@@ -14,6 +14,14 @@ export function skipped(reason) {
   return reason;
 }
 
+/** Why tests that need these folders of test data are skipped; false if they are there. An error where data are required. */
+export function lacking(...folders) {
+  const missing = DATA === null ? "CAMBIUM_DATA names no folder of public test data" : folders.filter((folder) => !existsSync(join(DATA, folder))).map((folder) => `there is no ${folder} in CAMBIUM_DATA`)[0];
+  if (missing === undefined) return false;
+  if (process.env.CAMBIUM_DATA_REQUIRED) throw new Error(missing);
+  return skipped(missing);
+}
+
 /** The verifier, bundled as the page's build does it. */
 export async function verifier() {
   const built = await build({

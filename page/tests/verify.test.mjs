@@ -2,11 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DATA, chain, exchanges, mainnet, skipped, verifier } from "./data.mjs";
+import { DATA, chain, exchanges, lacking, mainnet, verifier } from "./data.mjs";
 
 const verify = await verifier();
 const { bytesOf, checkAccount, checkBody, checkHeader, checkReceipts, decode, encode, hexOf, keccak, listRoot, walk } = verify;
-const data = { skip: DATA === null && skipped("CAMBIUM_DATA names no folder of public test data") };
+const data = { skip: lacking("execution-apis", "ethereum-tests", "zeth") };
 const text = (string) => new TextEncoder().encode(string);
 
 /** A copy of bytes with one of them changed. */
