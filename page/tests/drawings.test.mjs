@@ -115,3 +115,25 @@ test("no source writes markup or runs text, and every link is made by the page",
   }
   assert.ok(links > 20, `${links} links`);
 });
+
+test("every figure that is drawn is documented, with its kind in its name", async () => {
+  const { readdirSync, readFileSync } = await import("node:fs");
+  const docs = new URL("../../docs/", import.meta.url);
+  const documented = new Set();
+  const names = { counter: (name) => `cambium_${name}_total`, gauge: (name) => `cambium_${name}`, latency: (name) => `cambium_${name}_seconds` };
+  for (const [, name, kind] of readFileSync(new URL("OPERATIONS.md", docs), "utf8").matchAll(/^\| `(\w+)` \| (counter|gauge|latency) \|/gm)) documented.add(names[kind](name));
+  for (const file of ["RPC.md", "CLUSTER.md"]) {
+    for (const [, name] of readFileSync(new URL(file, docs), "utf8").matchAll(/^\| `(\w+)` \| (?:counter|gauge|summary) \|/gm)) documented.add(name);
+  }
+  const methods = ["figures", "map", "mapShard", "walk", "schedule", "diff", "changes", "layers", "shards"].map((name) => `cambium_${name}`);
+  const home = new URL("../src/", import.meta.url);
+  let drawn = 0;
+  for (const file of readdirSync(home, { recursive: true }).filter((file) => /\.tsx?$/.test(file))) {
+    for (const [name] of readFileSync(new URL(file, home), "utf8").matchAll(/\b(?:cambium|process)_\w+/g)) {
+      if (methods.includes(name) && !documented.has(name)) continue;
+      assert.ok(documented.has(name), `${file}: ${name}`);
+      drawn++;
+    }
+  }
+  assert.ok(drawn > 40, `${drawn} figures`);
+});

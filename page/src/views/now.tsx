@@ -7,6 +7,7 @@ import { Latencies, type Latency, Parts, type Part, Spark, Tile } from "../ui/ch
 import { bytes, count, digits, percent, short } from "../ui/format.ts";
 import { BlockLink, Hex, Section, Table, Time, Title } from "../ui/parts.tsx";
 import { to } from "../ui/route.ts";
+import { Way } from "./way.tsx";
 
 /** The series of requests to the public service. */
 const REQUESTS = 'cambium_api_requests_total{service="rpc"}';
@@ -141,21 +142,21 @@ function ReadAhead() {
 }
 
 const MEMORY: readonly (readonly [figure: string, name: string])[] = [
-  ["overlay_bytes", "values of layers"],
-  ["delta_bytes", "tries of layers"],
-  ["merging_bytes", "layers being merged"],
-  ["index_bytes", "index"],
-  ["value_cache_bytes", "value cache"],
-  ["page_cache_bytes", "page cache"],
-  ["code_cache_bytes", "code cache"],
-  ["pinned_bytes", "held by views alone"],
+  ["cambium_overlay_bytes", "values of layers"],
+  ["cambium_delta_bytes", "tries of layers"],
+  ["cambium_merging_bytes", "layers being merged"],
+  ["cambium_index_bytes", "index"],
+  ["cambium_value_cache_bytes", "value cache"],
+  ["cambium_page_cache_bytes", "page cache"],
+  ["cambium_code_cache_bytes", "code cache"],
+  ["cambium_pinned_bytes", "held by views alone"],
 ];
 
 function Memory() {
   const parts = MEMORY.map(([figure, name]) => ({
     name,
-    value: now(`cambium_${figure}`),
-    help: history.figure(`cambium_${figure}`)?.help ?? "",
+    value: now(figure),
+    help: history.figure(figure)?.help ?? "",
   }));
   const resident = history.now("process_resident_memory_bytes");
   return (
@@ -248,6 +249,7 @@ export function Now() {
         <>
           <h2 class="sr">Rates and backlog</h2>
           <Tiles head={state.head} />
+          <Way />
           <div class="columns">
             <Answered />
             <ReadAhead />
