@@ -30,6 +30,6 @@ mod server;
 pub use cambium_snapshot::Histogram;
 pub use labelled::LabelledMetrics;
 pub use page::MetricsPage;
-pub use registry::{MetricsHost, MetricsRegistry};
+pub use registry::{MetricsHost, MetricsRegistry, WeakRegistry};
 pub use server::{MetricsLimits, MetricsServer};
 pub use tally::{Count, Tally};

@@ -25,6 +25,10 @@ impl Own {
         }
     }
 
+    pub(super) const fn role(&self) -> &'static str {
+        self.role
+    }
+
     /// Figures that the system does not have are left out.
     pub(super) fn report(&self, metrics: &mut dyn LabelledMetrics) {
         metrics.labels(&[("version", env!("CARGO_PKG_VERSION")), ("role", self.role)]);

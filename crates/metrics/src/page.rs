@@ -49,20 +49,36 @@ impl MetricsPage {
     /// What the HTTP header `Content-Type` of a page is.
     pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-    /// The samples of a family, its name, and the labels of the next figure.
-    fn family(
-        &mut self,
-        name: &str,
-        unit: &str,
-        kind: &'static str,
-        help: &'static str,
-    ) -> (&mut String, &str, &str) {
+    /// The kind of a total.
+    pub const COUNTER: &str = "counter";
+    /// The kind of a current value.
+    pub const GAUGE: &str = "gauge";
+    /// The kind of a latency.
+    pub const SUMMARY: &str = "summary";
+
+    /// The name under which a figure of a kind is shown.
+    pub fn name_of(name: &str, kind: &str) -> String {
         let prefix = if name.starts_with(OF_PROCESS) {
             ""
         } else {
             PREFIX
         };
-        let full = named(&format!("{prefix}{name}{unit}"));
+        let unit = match kind {
+            Self::COUNTER => "_total",
+            Self::SUMMARY => "_seconds",
+            _ => "",
+        };
+        named(&format!("{prefix}{name}{unit}"))
+    }
+
+    /// The samples of a family, its name, and the labels of the next figure.
+    fn family(
+        &mut self,
+        name: &str,
+        kind: &'static str,
+        help: &'static str,
+    ) -> (&mut String, &str, &str) {
+        let full = Self::name_of(name, kind);
         let next = self.families.len();
         let place = *self.places.entry(full.clone()).or_insert(next);
         if place == next {
@@ -117,17 +133,17 @@ fn in_braces(labels: &str) -> String {
 
 impl Metrics for MetricsPage {
     fn counter(&mut self, name: &'static str, help: &'static str, value: u64) {
-        let (samples, name, labels) = self.family(name, "_total", "counter", help);
+        let (samples, name, labels) = self.family(name, Self::COUNTER, help);
         let _ = writeln!(samples, "{name}{} {value}", in_braces(labels));
     }
 
     fn gauge(&mut self, name: &'static str, help: &'static str, value: u64) {
-        let (samples, name, labels) = self.family(name, "", "gauge", help);
+        let (samples, name, labels) = self.family(name, Self::GAUGE, help);
         let _ = writeln!(samples, "{name}{} {value}", in_braces(labels));
     }
 
     fn latency(&mut self, name: &'static str, help: &'static str, latency: &Latency) {
-        let (samples, name, labels) = self.family(name, "_seconds", "summary", help);
+        let (samples, name, labels) = self.family(name, Self::SUMMARY, help);
         let Latency {
             count,
             p50_ns,

@@ -2,7 +2,10 @@
 
 use super::{labelled::LabelledMetrics, own::Own, page::MetricsPage};
 use parking_lot::RwLock;
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
 /// A part of a process that has figures.
 pub trait MetricsHost: Send + Sync + 'static {
@@ -67,6 +70,19 @@ impl MetricsRegistry {
         }
     }
 
+    /// What the process is.
+    pub fn role(&self) -> &'static str {
+        self.own.role()
+    }
+
+    /// The registry for one of its own parts, which does not keep it.
+    pub fn downgrade(&self) -> WeakRegistry {
+        WeakRegistry {
+            own: Arc::clone(&self.own),
+            hosts: Arc::downgrade(&self.hosts),
+        }
+    }
+
     /// Adds a part. Names of figures have to be other ones than those of other parts.
     pub fn add(&self, host: Arc<dyn MetricsHost>) {
         self.hosts.write().push(host);
@@ -102,5 +118,30 @@ impl MetricsRegistry {
             return Err("the process is starting".to_owned());
         }
         hosts.iter().try_for_each(|host| host.ready())
+    }
+}
+
+/// A [`MetricsRegistry`] that does not keep its parts.
+#[derive(Clone)]
+pub struct WeakRegistry {
+    own: Arc<Own>,
+    hosts: Weak<RwLock<Vec<Arc<dyn MetricsHost>>>>,
+}
+
+impl fmt::Debug for WeakRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakRegistry")
+            .field("own", &self.own)
+            .finish_non_exhaustive()
+    }
+}
+
+impl WeakRegistry {
+    /// The registry, if it is still there.
+    pub fn upgrade(&self) -> Option<MetricsRegistry> {
+        Some(MetricsRegistry {
+            own: Arc::clone(&self.own),
+            hosts: self.hosts.upgrade()?,
+        })
     }
 }

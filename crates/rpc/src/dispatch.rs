@@ -57,6 +57,8 @@ pub struct Service {
     name: &'static str,
     methods: Methods,
     pub(crate) rest: Option<Rest>,
+    /// Whether the explorer page is served.
+    pub(crate) has_page: bool,
     pub(crate) figures: Arc<Figures>,
     threads: Arc<Semaphore>,
     shares: [Arc<Semaphore>; Kind::ALL.len()],
@@ -169,6 +171,7 @@ impl Service {
             name: "rpc",
             methods: discoverable(methods).counted_anew(),
             rest: None,
+            has_page: false,
             figures: Arc::default(),
         }
     }
@@ -177,6 +180,15 @@ impl Service {
     #[must_use]
     pub fn with_name(self, name: &'static str) -> Self {
         Self { name, ..self }
+    }
+
+    /// Serves the explorer page at `/` as well, whose requests [`Methods::with_explorer`] answers.
+    #[must_use]
+    pub fn with_page(self) -> Self {
+        Self {
+            has_page: true,
+            ..self
+        }
     }
 
     /// Serves the Engine API over REST as well, by the same server.

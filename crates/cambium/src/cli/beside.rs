@@ -90,6 +90,12 @@ impl Serving {
         Ok(serving)
     }
 
+    /// The figures, for a part of the process that shows them.
+    #[cfg(feature = "serve")]
+    pub(crate) fn registry(&self) -> cambium_metrics::WeakRegistry {
+        self.registry.downgrade()
+    }
+
     /// Adds a part of the process.
     pub(crate) fn add(&self, host: Arc<dyn MetricsHost>) {
         self.registry.add(host);

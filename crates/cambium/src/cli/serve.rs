@@ -18,6 +18,7 @@ use cambium::{
     history::{HistoryFollower, WholeNodes},
     index::IndexFollower,
 };
+use cambium_metrics::WeakRegistry;
 use cambium_rpc::{
     Access, Engine, JwtSecret, Limits, Methods, Pool, PoolLimits, ServeError, Served, Server,
     Service,
@@ -32,6 +33,8 @@ use tokio::{
 /// Time between two looks at whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The group of methods that the explorer page asks.
+const PAGE: &str = "cambium";
 /// Name of the file of the secret, in the directory of the database.
 const SECRET: &str = "jwt.hex";
 
@@ -43,11 +46,17 @@ struct Chained {
 }
 
 pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
-    let methods = Methods::of_chain();
+    let runtime = Builder::new_multi_thread()
+        .thread_name("cambium-net")
+        .enable_all()
+        .build()
+        .map_err(Failure::serve)?;
+    let shown = Serving::new(args.metrics.metrics, "server", &runtime, out)?;
+    let methods = Methods::of_chain().with_explorer(shown.registry());
     let known = |group: &str| methods.names().any(|name| group_of(name) == group);
     if let Some(group) = args.api.iter().find(|group| !known(group)) {
         return Err(Failure::serve(format!(
-            "--api: there is no group of methods {group:?}: eth, net, web3, debug, txpool and rpc are there"
+            "--api: there is no group of methods {group:?}: eth, net, web3, debug, txpool, rpc and cambium are there"
         )));
     }
     let methods = methods.only(|name| args.api.iter().any(|group| group == group_of(name)));
@@ -76,14 +85,12 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
             "the writer can't be followed: {error}; it is tried again"
         ));
     });
-    let service = Arc::new(Service::new(Arc::clone(&served), methods));
+    let service = Service::new(Arc::clone(&served), methods);
+    let service = Arc::new(match args.api.iter().any(|group| group == PAGE) {
+        true => service.with_page(),
+        false => service,
+    });
     let engine = engine_of(args, &chained.node, pool, limits)?;
-    let runtime = Builder::new_multi_thread()
-        .thread_name("cambium-net")
-        .enable_all()
-        .build()
-        .map_err(Failure::serve)?;
-    let shown = Serving::new(args.metrics.metrics, "server", &runtime, out)?;
     shown.add(Arc::clone(&served) as _);
     shown.add(Arc::clone(&service) as _);
     if let Some((_, _, engine)) = &engine {
@@ -170,17 +177,19 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
 pub(crate) fn beside(
     node: &Arc<Node>,
     address: SocketAddr,
+    registry: WeakRegistry,
     runtime: &Runtime,
     out: &Output,
 ) -> Result<(Beside, Arc<Service>), Failure> {
     let served = Arc::new(Served::new(Arc::clone(node), Limits::default()));
-    let service = Arc::new(Service::new(served, Methods::of_chain()));
+    let methods = Methods::of_chain().with_explorer(registry);
+    let service = Arc::new(Service::new(served, methods).with_page());
     let server = runtime
         .block_on(Server::listen(address))
         .map_err(Failure::serve)?;
     note_open(server.address(), out);
     out.note(format_args!(
-        "http://{0} and ws://{0} serve the chain while the import runs",
+        "http://{0} and ws://{0} serve the chain while the import runs: to browsers a page",
         server.address()
     ));
     let serving = Arc::clone(&service);

@@ -44,7 +44,10 @@ impl Watched {
         #[cfg(feature = "serve")]
         let server = match args.serve {
             Some(address) => {
-                let (server, service) = super::serve::beside(node, address, &runtime, out)?;
+                let (server, service) = {
+                    let registry = serving.registry();
+                    super::serve::beside(node, address, registry, &runtime, out)?
+                };
                 serving.add(service);
                 Some(server)
             }

@@ -22,6 +22,7 @@ mod ranges;
 mod budget;
 mod trace;
 mod testing;
+mod explore;
 
 use crate::table::Methods;
 

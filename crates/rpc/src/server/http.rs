@@ -23,8 +23,9 @@ use http::{
     HeaderValue, Method, Request, Response, StatusCode, Version,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-        ACCESS_CONTROL_MAX_AGE, ALLOW, CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT,
-        SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
+        ACCESS_CONTROL_MAX_AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY,
+        CONTENT_TYPE, REFERRER_POLICY, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+        SEC_WEBSOCKET_VERSION, UPGRADE, VARY, X_CONTENT_TYPE_OPTIONS,
     },
 };
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
@@ -348,8 +349,28 @@ fn looked_at(service: &Service, request: &Request<Incoming>) -> Option<Reply> {
             // Why is for the operator, whose figures and log have it.
             Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
         }),
+        path if service.has_page => cambium_page::asset(path).map(page),
         _ => None,
     }
+}
+
+/// A file of the explorer page. A browser asks for it again each time: another version of the server may answer.
+fn page(asset: &cambium_page::Asset) -> Reply {
+    let mut reply = Response::new(whole(Bytes::from_static(asset.bytes)));
+    let headers = reply.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, asset.content_type),
+        (
+            CONTENT_SECURITY_POLICY,
+            cambium_page::CONTENT_SECURITY_POLICY,
+        ),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-cache"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    reply
 }
 
 /// Tells a browser what it may send.

@@ -34,12 +34,13 @@ pub(crate) struct ServeArgs {
     /// Also listen at this socket in the file system, of which you alone may write
     #[arg(long, value_name = "FILE")]
     pub(crate) ipc: Option<PathBuf>,
-    /// Groups of methods to serve, separated by commas: eth, net, web3, debug, txpool, rpc
+    /// Groups of methods to serve, separated by commas: eth, net, web3, debug, txpool, rpc, and cambium, with which browsers get the
+    /// explorer page
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "eth,net,web3,debug,txpool,rpc"
+        default_value = "eth,net,web3,debug,txpool,rpc,cambium"
     )]
     pub(crate) api: Vec<String>,
     /// Further names under which browsers reach the server, separated by commas; * stands for all. Addresses and localhost are known
