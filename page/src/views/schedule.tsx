@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { call } from "../data/rpc.ts";
-import { blockParameter } from "../data/blocks.ts";
+import { callAbout } from "../data/blocks.ts";
 import { useLoad } from "../data/load.ts";
 import { longestChain, readsInFlight, type Run, timeline, type Timeline } from "../data/schedule.ts";
 import type { BlockAnswer, Schedule, ScheduledTransaction } from "../data/types.ts";
@@ -226,7 +226,7 @@ async function loadList(block: BlockAnswer, signal: AbortSignal): Promise<{ coun
 }
 
 export function ScheduleView(props: { block: BlockAnswer }) {
-  const loaded = useLoad(`schedule ${props.block.hash}`, (signal) => call<Schedule>(["cambium_schedule", blockParameter(props.block.number)], signal));
+  const loaded = useLoad(`schedule ${props.block.hash}`, (signal) => callAbout<Schedule>("cambium_schedule", props.block, signal));
   const list = useLoad(`list ${props.block.hash}`, (signal) => loadList(props.block, signal));
   return (
     <>
