@@ -346,3 +346,16 @@ test("the head is followed by subscription, also when it goes back", options, ()
     await tab.waitForFunction(() => document.querySelectorAll("main table").length > 0);
     assert.ok(heads.includes(`0x${chain.head.toString(16)}`), `heads by subscription: ${heads}`);
   }));
+
+test("an answer of another shape is an error in its place, and the page goes on", options, () =>
+  open(`#/tx/${chain.transfer.hash}`, async (tab) => {
+    await tab.getByRole("heading", { name: "This can’t be shown" }).waitFor();
+    await tab.getByRole("link", { name: "Layers" }).click();
+    await tab.getByRole("heading", { name: "The three layers" }).waitFor();
+  }, { change: (call, answer) => (call.method === "eth_getTransactionByHash" ? { ...answer, result: { ...answer.result, value: "not a number" } } : answer) }));
+
+test("an access list is checked against its header", options, async () => {
+  const list = (raw) => (call, answer) => (call.method === "debug_getRawBlockAccessList" ? { jsonrpc: "2.0", id: call.id, result: raw } : answer);
+  await open(`#/block/${chain.head}/schedule`, (tab) => tab.getByText("Check failed: the list has the hash").waitFor(), { change: list("0xc0") });
+  await open(`#/block/${chain.head}/schedule`, (tab) => tab.getByText("can’t be shown: RLP:").waitFor(), { change: list("0xc101ff") });
+});
