@@ -102,7 +102,7 @@ function Chosen(props: { transaction: ScheduledTransaction; choose: (index: numb
                 {transaction.after.length > 40 && ` and ${transaction.after.length - 40} more`}
               </span>
             ) : (
-              "none: it could begin at once in either way"
+              "none of this block: it may begin at once without the list, too"
             ),
           ],
         ]}
