@@ -1,11 +1,11 @@
 /** The explorer page of a Cambium server: landmarks, navigation, and the view that the address names. */
 
-import { render } from "preact";
+import { Component, type ComponentChildren, render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { follow, live } from "./data/live.ts";
 import { Store, useStore } from "./data/store.ts";
 import { count } from "./ui/format.ts";
-import { Title } from "./ui/parts.tsx";
+import { Failure, Title } from "./ui/parts.tsx";
 import { type Route, to, useRoute } from "./ui/route.ts";
 import { Search } from "./ui/search.tsx";
 import { AccountView } from "./views/account.tsx";
@@ -135,6 +135,26 @@ function View(props: { route: Route }) {
   }
 }
 
+/** Shows why a view could not be drawn, such as for an answer of another shape, instead of an empty page. */
+class Guard extends Component<{ children: ComponentChildren }, { error: unknown }> {
+  override state = { error: undefined };
+
+  static override getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+
+  override render() {
+    const { error } = this.state as { error: unknown };
+    if (error === undefined) return this.props.children;
+    return (
+      <>
+        <Title>This can’t be shown</Title>
+        <Failure error={error} what="an answer of the server" />
+      </>
+    );
+  }
+}
+
 function App() {
   const route = useRoute();
   const main = useRef<HTMLElement>(null);
@@ -182,7 +202,9 @@ function App() {
         ))}
       </nav>
       <main id="main" tabIndex={-1} ref={main}>
-        <View route={route} />
+        <Guard key={place}>
+          <View route={route} />
+        </Guard>
       </main>
       <footer class="foot">
         <p>

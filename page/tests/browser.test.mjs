@@ -127,6 +127,9 @@ const places = () => ({
   shards: "#/shards",
 });
 
+/** The names of these places, which are known before there is a chain. */
+const PLACES = ["now", "layers", "map", "block", "logs", "schedule", "diff", "header", "transaction", "account", "history", "proof", "walk", "find-logs", "figures", "shards"];
+
 /** Waits until nothing of the view loads. */
 const settled = (tab) => tab.waitForFunction(() => document.querySelector("main h1") && !document.querySelector("main .loading"), undefined, { timeout: 30_000 });
 
@@ -233,24 +236,22 @@ test("addresses that are no places show that", options, async () => {
   }
 });
 
-test("all places have no findings of axe-core, in light and dark", options, async () => {
-  const found = [];
-  for (const [name, hash] of Object.entries(places())) {
-    await open(hash, async (tab) => {
+for (const name of PLACES) {
+  test(`${name}: no findings of axe-core, in light and dark`, options, () =>
+    open(places()[name], async (tab) => {
       await settled(tab);
       await tab.waitForTimeout(name === "now" || name === "figures" ? 3500 : 300);
-      found.push(...(await findings(tab)).map((it) => `${name}: ${it}`));
+      assert.deepEqual(await findings(tab), []);
       await shot(tab, name);
       await tab.locator(".theme select").selectOption("dark");
       await tab.waitForTimeout(400);
-      found.push(...(await findings(tab)).map((it) => `${name}, dark: ${it}`));
+      assert.deepEqual(await findings(tab), []);
       await shot(tab, `${name}-dark`);
-    });
-  }
-  assert.deepEqual(found, []);
-});
+    }));
+}
 
 test("all places fit the width of a phone", options, async () => {
+  assert.deepEqual(Object.keys(places()), PLACES);
   for (const [name, hash] of Object.entries(places())) {
     await open(hash, async (tab) => {
       await settled(tab);
@@ -346,3 +347,21 @@ test("the head is followed by subscription, also when it goes back", options, ()
     await tab.waitForFunction(() => document.querySelectorAll("main table").length > 0);
     assert.ok(heads.includes(`0x${chain.head.toString(16)}`), `heads by subscription: ${heads}`);
   }));
+
+test("an answer of another shape is an error in its place, and the page goes on", options, () =>
+  open(`#/tx/${chain.transfer.hash}`, async (tab) => {
+    await tab.getByRole("heading", { name: "This can’t be shown" }).waitFor();
+    await tab.getByRole("link", { name: "Layers" }).click();
+    await tab.getByRole("heading", { name: "The three layers" }).waitFor();
+  }, { change: (call, answer) => (call.method === "eth_getTransactionByHash" ? { ...answer, result: { ...answer.result, value: "not a number" } } : answer) }));
+
+test("an access list is checked against its header", options, async () => {
+  const raw = await ask("debug_getRawBlockAccessList", "latest").catch((error) => {
+    if (!/does not exist/.test(error.message)) throw error;
+    return skipped("the server has no debug_getRawBlockAccessList: a true list is not checked");
+  });
+  if (raw.startsWith("0x")) await open(`#/block/${chain.head}/schedule`, (tab) => tab.getByText("Keccak-256 of the list is in the header").waitFor());
+  const list = (raw) => (call, answer) => (call.method === "debug_getRawBlockAccessList" ? { jsonrpc: "2.0", id: call.id, result: raw } : answer);
+  await open(`#/block/${chain.head}/schedule`, (tab) => tab.getByText("Check failed: the list has the hash").waitFor(), { change: list("0xc0") });
+  await open(`#/block/${chain.head}/schedule`, (tab) => tab.getByText("can’t be shown: RLP:").waitFor(), { change: list("0xc101ff") });
+});

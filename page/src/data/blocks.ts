@@ -30,6 +30,13 @@ export function blockCall(name: BlockName, full: boolean): Call {
   return [method, blockParameter(name), full];
 }
 
+/** Calls a method about a block by its number, and rejects an answer about another block, such as one of a new branch. */
+export async function callAbout<T extends { hash: string }>(method: string, block: BlockAnswer, signal: AbortSignal): Promise<T> {
+  const answer = await call<T>([method, block.number], signal);
+  if (answer.hash !== block.hash) throw new Error(`The answer is about block ${answer.hash}, and ${block.hash} is shown. Load the block again.`);
+  return answer;
+}
+
 /** A block whose header was hashed by the page. */
 export interface CheckedBlock {
   block: BlockAnswer;

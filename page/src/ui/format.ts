@@ -53,7 +53,9 @@ export function seconds(value: number | null | undefined): string {
 
 /** A share of a whole. */
 export function percent(part: number, whole: number): string {
-  return whole > 0 ? `${digits((part / whole) * 100)} %` : "–";
+  if (!(whole > 0)) return "–";
+  const share = (part / whole) * 100;
+  return share > 0 && share < 0.01 ? "< 0.01 %" : `${digits(share)} %`;
 }
 
 /** An amount of wei as decimal ether, without trailing zeros. */

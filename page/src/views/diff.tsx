@@ -1,6 +1,6 @@
 /** What a block changed in the state. */
 
-import { call } from "../data/rpc.ts";
+import { callAbout } from "../data/blocks.ts";
 import { useLoad } from "../data/load.ts";
 import type { AccountDiff, BlockAnswer, Change, Diff } from "../data/types.ts";
 import { count, ether, etherCut, many } from "../ui/format.ts";
@@ -132,7 +132,7 @@ function Accounts(props: { diff: Diff }) {
 }
 
 export function DiffView(props: { block: BlockAnswer }) {
-  const loaded = useLoad(`diff ${props.block.hash}`, (signal) => call<Diff>(["cambium_diff", props.block.hash], signal));
+  const loaded = useLoad(`diff ${props.block.hash}`, (signal) => callAbout<Diff>("cambium_diff", props.block, signal));
   return (
     <Section
       title="State diff"

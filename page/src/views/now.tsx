@@ -4,7 +4,7 @@ import { history, live, ticks, type Head } from "../data/live.ts";
 import { useStore } from "../data/store.ts";
 import type { Figure } from "../data/types.ts";
 import { Latencies, type Latency, Parts, type Part, Spark, Tile } from "../ui/charts.tsx";
-import { bytes, count, digits, percent, short } from "../ui/format.ts";
+import { bytes, count, digits, percent, seconds, short } from "../ui/format.ts";
 import { BlockLink, Hex, Section, Table, Time, Title } from "../ui/parts.tsx";
 import { to } from "../ui/route.ts";
 import { Way } from "./way.tsx";
@@ -144,7 +144,7 @@ function ReadAhead() {
 const MEMORY: readonly (readonly [figure: string, name: string])[] = [
   ["cambium_overlay_bytes", "values of layers"],
   ["cambium_delta_bytes", "tries of layers"],
-  ["cambium_merging_bytes", "layers being merged"],
+  ["cambium_merging_bytes", "being merged"],
   ["cambium_index_bytes", "index"],
   ["cambium_value_cache_bytes", "value cache"],
   ["cambium_page_cache_bytes", "page cache"],
@@ -198,7 +198,7 @@ function Waits() {
       explain={
         <>
           Each line runs from the median to the longest; the marks are p50, p99 and the longest.
-          {mean !== null && ` ${short(waits)} reads of single keys waited for a page, ${digits(mean * 1e6)} µs each on average.`}
+          {mean !== null && ` ${short(waits)} reads of single keys waited for a page, ${seconds(mean)} each on average.`}
         </>
       }
     >
@@ -209,18 +209,17 @@ function Waits() {
 
 function Newest(props: { heads: readonly Head[] }) {
   return (
-    <Section title="Newest blocks" explain="As they came while the page was open. A block opens with its transactions, logs, schedule and state diff.">
+    <Section title="Newest blocks" explain="Those that the page saw since it was opened: of a fast import only some. A block opens with its transactions, logs, schedule and state diff.">
       <Table
         name="Newest blocks"
-        columns={["block", "hash", "timestamp", "transactions", "gas used", "of limit"]}
-        numeric={[0, 3, 4, 5]}
+        columns={["block", "hash", "timestamp", "gas used", "of limit"]}
+        numeric={[0, 3, 4]}
         rows={props.heads.slice(0, 12).map((head) => ({
           key: head.hash,
           cells: [
             <BlockLink number={head.number} />,
             <Hex hex={head.hash} />,
             <Time timestamp={head.timestamp} />,
-            head.transactions === null ? "–" : count(head.transactions),
             count(head.gasUsed),
             percent(head.gasUsed, head.gasLimit),
           ],

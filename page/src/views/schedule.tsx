@@ -2,12 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { call } from "../data/rpc.ts";
-import { blockParameter } from "../data/blocks.ts";
+import { callAbout } from "../data/blocks.ts";
 import { useLoad } from "../data/load.ts";
 import { longestChain, readsInFlight, type Run, timeline, type Timeline } from "../data/schedule.ts";
 import type { BlockAnswer, Schedule, ScheduledTransaction } from "../data/types.ts";
 import { count, digits, many, percent, seconds } from "../ui/format.ts";
-import { Answer, Check, Facts, Key, Section, Table, TransactionLink, useSome } from "../ui/parts.tsx";
+import { AddressLink, Answer, Check, Facts, Key, Section, Table, TransactionLink, useSome } from "../ui/parts.tsx";
 import { bytesOf, bytesOfLength, decode, equal, hexOf, type Item, keccak } from "../verify/index.ts";
 
 const THREADS = [1, 2, 4, 8, 16, 32, 64];
@@ -102,7 +102,7 @@ function Chosen(props: { transaction: ScheduledTransaction; choose: (index: numb
                 {transaction.after.length > 40 && ` and ${transaction.after.length - 40} more`}
               </span>
             ) : (
-              "none: it could begin at once in either way"
+              "none of this block: it may begin at once without the list, too"
             ),
           ],
         ]}
@@ -198,35 +198,74 @@ function Drawn(props: { schedule: Schedule }) {
   );
 }
 
-/** Counts of what an access list names. */
-interface ListCounts {
-  accounts: number;
-  slotReads: number;
+/** How much an access list names of an account. Slots are counted, and of the others the transactions that change them. */
+interface Access {
+  address: string;
   slotWrites: number;
+  slotReads: number;
   balances: number;
   nonces: number;
   codes: number;
-  bytes: number;
 }
 
 /** Reads a list's encoding (EIP-7928): accounts with changed slots, slots read, balances, nonces and codes. */
-function countsOf(raw: Uint8Array): ListCounts {
+function accessesOf(raw: Uint8Array): Access[] {
   const list = (item: Item | undefined) => (Array.isArray(item) ? item : []);
-  const accounts = list(decode(raw));
-  const sum = (place: number) => accounts.reduce((total: number, account) => total + list(list(account)[place]).length, 0);
-  return { accounts: accounts.length, slotWrites: sum(1), slotReads: sum(2), balances: sum(3), nonces: sum(4), codes: sum(5), bytes: raw.length };
+  return list(decode(raw)).map((item) => {
+    const account = list(item);
+    const [slotWrites = 0, slotReads = 0, balances = 0, nonces = 0, codes = 0] = account.slice(1).map((part) => list(part).length);
+    const address = account[0];
+    return { address: address instanceof Uint8Array ? hexOf(address) : "0x", slotWrites, slotReads, balances, nonces, codes };
+  });
 }
 
-async function loadList(block: BlockAnswer, signal: AbortSignal): Promise<{ counts: ListCounts; error: string | null | undefined }> {
+/** An access list, and whether its header has its hash: undefined where headers have none. */
+interface AccessList {
+  accesses: Access[];
+  bytes: number;
+  error: string | null | undefined;
+}
+
+async function loadList(block: BlockAnswer, signal: AbortSignal): Promise<AccessList> {
   const raw = bytesOf(await call<string>(["debug_getRawBlockAccessList", block.number], signal));
   const named = block.blockAccessListHash;
   const hash = keccak(raw);
   const error = typeof named !== "string" ? undefined : equal(hash, bytesOfLength(named, 32)) ? null : `the list has the hash ${hexOf(hash)}, and the header has ${named}`;
-  return { counts: countsOf(raw), error };
+  return { accesses: accessesOf(raw), bytes: raw.length, error };
+}
+
+function List(props: { list: AccessList }) {
+  const { accesses, bytes, error } = props.list;
+  const [some, more] = useSome(accesses, 50);
+  const sum = (part: (access: Access) => number) => count(accesses.reduce((total, access) => total + part(access), 0));
+  return (
+    <>
+      <Facts
+        rows={[
+          ["hash", <Check error={error} good="Keccak-256 of the list is in the header" unknown="headers of this fork have no hash of a list" />],
+          ["names", <span class="num">{many(accesses.length, "account")}, {sum((it) => it.slotWrites)} slots that change, {sum((it) => it.slotReads)} that are only read</span>],
+          ["size", <span class="num">{count(bytes)} bytes</span>],
+        ]}
+      />
+      <details>
+        <summary>The list by account</summary>
+        <Table
+          name="The access list by account"
+          columns={["account", "slots that change", "slots only read", "changes of balance", "of nonce", "of code"]}
+          numeric={[1, 2, 3, 4, 5]}
+          rows={some.map((it) => ({
+            key: it.address,
+            cells: [<AddressLink address={it.address} />, count(it.slotWrites), count(it.slotReads), count(it.balances), count(it.nonces), count(it.codes)],
+          }))}
+        />
+        {more}
+      </details>
+    </>
+  );
 }
 
 export function ScheduleView(props: { block: BlockAnswer }) {
-  const loaded = useLoad(`schedule ${props.block.hash}`, (signal) => call<Schedule>(["cambium_schedule", blockParameter(props.block.number)], signal));
+  const loaded = useLoad(`schedule ${props.block.hash}`, (signal) => callAbout<Schedule>("cambium_schedule", props.block, signal));
   const list = useLoad(`list ${props.block.hash}`, (signal) => loadList(props.block, signal));
   return (
     <>
@@ -240,18 +279,7 @@ export function ScheduleView(props: { block: BlockAnswer }) {
       </Section>
       <Section title="The access list" explain="The block’s list of every account and slot that it touches, with the values after each transaction (EIP-7928). Headers have its hash from Amsterdam on.">
         <Answer loaded={list} what="the access list">
-          {({ counts, error }) => (
-            <Facts
-              rows={[
-                ["hash", <Check error={error} good="Keccak-256 of the list is in the header" unknown="headers of this fork have no hash of a list" />],
-                ["accounts", <span class="num">{count(counts.accounts)}</span>],
-                ["slots that change", <span class="num">{count(counts.slotWrites)}</span>],
-                ["slots only read", <span class="num">{count(counts.slotReads)}</span>],
-                ["changes of balances, nonces, codes", <span class="num">{count(counts.balances)}, {count(counts.nonces)}, {count(counts.codes)}</span>],
-                ["size", <span class="num">{count(counts.bytes)} bytes</span>],
-              ]}
-            />
-          )}
+          {(value) => <List list={value} />}
         </Answer>
       </Section>
     </>
