@@ -59,9 +59,13 @@ fn seeds_and_random_changes_of_them_are_read_as_promised() {
     let _alone = ALONE.lock();
     let mut random = Random::new(std::env::var("FUZZ_SEED").map_or(31, |s| s.parse().unwrap()));
     let only = std::env::var("FUZZ_ONLY").ok();
-    let time_max = std::env::var("FUZZ_SECONDS").map_or(TIME_MAX, |s| Duration::from_secs(s.parse().unwrap()));
+    let time_max =
+        std::env::var("FUZZ_SECONDS").map_or(TIME_MAX, |s| Duration::from_secs(s.parse().unwrap()));
     let most = if only.is_some() { u64::MAX } else { MUTATIONS };
-    for target in TARGETS.iter().filter(|t| only.as_ref().is_none_or(|o| t.name == o)) {
+    for target in TARGETS
+        .iter()
+        .filter(|t| only.as_ref().is_none_or(|o| t.name == o))
+    {
         let seeds = corpus(target);
         for (_, bytes) in &seeds {
             target.run(bytes);
