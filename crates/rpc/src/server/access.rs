@@ -38,6 +38,9 @@ impl Access {
         let Some(origin) = only(headers, ORIGIN)? else {
             return Ok(None);
         };
+        if self.is_own_page(origin, uri, headers) {
+            return Ok(None);
+        }
         let is_let_in =
             |own: &String| own == "*" || own.as_bytes().eq_ignore_ascii_case(origin.as_bytes());
         match self.origins.iter().any(is_let_in) {
@@ -46,7 +49,27 @@ impl Access {
         }
     }
 
+    /// Whether a request comes from a page of this server: of the name that it was asked under, which is not known by `*` alone, since
+    /// a stranger's name may lead to the loopback.
+    fn is_own_page(&self, origin: &HeaderValue, uri: &Uri, headers: &HeaderMap) -> bool {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let Some(host) = host.or_else(|| Some(uri.authority()?.as_str())) else {
+            return false;
+        };
+        let origin = origin.to_str().unwrap_or_default();
+        let site = origin
+            .strip_prefix("http://")
+            .or_else(|| origin.strip_prefix("https://"));
+        let is_it = site.is_some_and(|site| site.eq_ignore_ascii_case(host));
+        is_it && self.is_name(host, |own| own != "*")
+    }
+
     fn knows(&self, host: &str) -> bool {
+        self.is_name(host, |_| true)
+    }
+
+    /// Whether a host is an address, the loopback, or a name of the list that counts.
+    fn is_name(&self, host: &str, counts: impl Fn(&str) -> bool) -> bool {
         let (name, port) = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').unwrap_or_default(),
             None => host.split_at(host.find(':').unwrap_or(host.len())),
@@ -54,7 +77,8 @@ impl Access {
         if !port.is_empty() && !port.starts_with(':') {
             return false;
         }
-        let is_own = |own: &String| own == "*" || own.eq_ignore_ascii_case(name);
+        let is_own =
+            |own: &String| counts(own) && (own == "*" || own.eq_ignore_ascii_case(name));
         name.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(is_own)
