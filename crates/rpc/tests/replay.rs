@@ -6,6 +6,7 @@
 //! come with the block. Blocks before the merge are no payloads, and are imported; chains that have no others are left out.
 
 use crate::common::{
+    ask,
     consensus::{Consensus, Known, version_of},
     rest::name_of,
 };
@@ -50,6 +51,9 @@ struct Counts {
     no_block: AtomicUsize,
     /// SSZ may not have as many withdrawals, or as much extra data.
     not_in_ssz: AtomicUsize,
+    /// Microseconds of the answers to payloads, execution included.
+    json_micros: AtomicUsize,
+    ssz_micros: AtomicUsize,
 }
 
 static COUNTS: Counts = Counts {
@@ -60,10 +64,19 @@ static COUNTS: Counts = Counts {
     no_payload: AtomicUsize::new(0),
     no_block: AtomicUsize::new(0),
     not_in_ssz: AtomicUsize::new(0),
+    json_micros: AtomicUsize::new(0),
+    ssz_micros: AtomicUsize::new(0),
 };
 
 fn count(counter: &AtomicUsize) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn timed<T>(counter: &AtomicUsize, answer: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let answered = answer();
+    counter.fetch_add(start.elapsed().as_micros() as usize, Ordering::Relaxed);
+    answered
 }
 
 /// A chain that a consensus client drives by each transport, and the same by imports.
@@ -124,13 +137,17 @@ impl BothTransports {
             }
             _ => known.params(version),
         };
-        let answer = self.json.call(&method, params);
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let request = request.to_string();
+        let answer = timed(&COUNTS.json_micros, || ask(&self.json.service, &request));
         let json = answer.get("result").ok_or_else(|| answer.to_string())?;
         let withdrawals = known.block.body.withdrawals.as_ref();
         let is_too_long = withdrawals.is_some_and(|all| all.len() > WITHDRAWALS_MAX)
             || known.block.header.extra_data.len() > EXTRA_DATA_BYTES_MAX;
         let body = known.envelope(fork).encode(fork);
-        let answer = self.ssz.post("payloads", Some(fork), body);
+        let answer = timed(&COUNTS.ssz_micros, || {
+            self.ssz.post("payloads", Some(fork), body)
+        });
         if is_too_long {
             count(&COUNTS.not_in_ssz);
             let problem = (400, "ssz-decode-error".to_owned());

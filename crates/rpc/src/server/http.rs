@@ -63,8 +63,8 @@ const HEADER_BYTES: usize = 64 << 10;
 const HTTP2: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Pause until more of the first bytes may be there.
 const PEEK_PAUSE: Duration = Duration::from_millis(5);
-/// Most requests at once of a connection of HTTP/2.
-const STREAMS: u32 = 32;
+/// Most requests at once of a connection of HTTP/2. Clients begin up to 100 before they are told.
+const STREAMS: u32 = 128;
 /// Bytes that may come before they are taken: of a request, and of all requests of a connection of HTTP/2.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
