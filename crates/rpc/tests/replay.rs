@@ -428,13 +428,13 @@ fn legacy_tests_go_through_both_transports() {
         Pack::EthereumTests,
         "legacytests/Cancun/BlockchainTests",
         16,
-        1,
+        1693,
     );
 }
 
 #[test]
 fn execution_spec_tests_go_through_both_transports() {
-    run(Pack::Eest, "eest-erigon/blockchain_tests", 16, 1);
+    run(Pack::Eest, "eest-erigon/blockchain_tests", 16, 5366);
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn block_access_list_tests_go_through_both_transports() {
         Pack::Amsterdam,
         "eest-fixtures/amsterdam-bal/blockchain_tests",
         16,
-        1,
+        602,
     );
 }
 
@@ -453,7 +453,7 @@ fn block_access_list_benchmarks_go_through_both_transports() {
         Pack::Amsterdam,
         "eest-fixtures/amsterdam-bal-benchmark-compute/blockchain_tests",
         16,
-        1,
+        22,
     );
 }
 
@@ -463,6 +463,6 @@ fn amsterdam_devnet_tests_go_through_both_transports() {
         Pack::AmsterdamDevnet,
         "eest-amsterdam-devnet/for_amsterdam",
         16,
-        1,
+        4188,
     );
 }

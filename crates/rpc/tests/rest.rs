@@ -431,8 +431,11 @@ fn payloads_of_every_fork_are_built_and_taken() {
     assert_eq!(built.into_iter().collect::<Vec<_>>(), FORKS);
 }
 
-/// Transactions, withdrawals and access list of an entry that is available.
-fn body(entry: &[u8], fork: Fork) -> Option<(Vec<Bytes>, Option<Vec<u8>>, Option<Vec<u8>>)> {
+/// Transactions, withdrawals and access list, as far as the fork has them.
+type Body = (Vec<Bytes>, Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// The body of an entry that is available.
+fn body(entry: &[u8], fork: Fork) -> Option<Body> {
     let entry = fields(entry, &[Some(1), None]);
     let count = match fork {
         Fork::Paris => 1,

@@ -201,7 +201,7 @@ fn append_status(out: &mut Vec<u8>, status: &PayloadStatus) {
     fields.variable(|out| {
         append_list(out, error.into_iter(), |out, error: &String| {
             let cut = error.floor_char_boundary(ERROR_BYTES_MAX);
-            out.extend_from_slice(error[..cut].as_bytes());
+            out.extend_from_slice(&error.as_bytes()[..cut]);
         });
     });
 }
