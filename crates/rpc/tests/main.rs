@@ -8,6 +8,7 @@ mod cells;
 mod discovery;
 mod engine;
 mod execution_apis;
+mod explorer;
 mod figures;
 mod fill;
 mod gas;

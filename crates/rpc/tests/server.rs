@@ -266,6 +266,11 @@ fn what_is_no_call_over_http_is_refused() {
     );
     let page = "POST / HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://evil.example\r\nContent-Length: 2\r\n\r\n{}";
     assert_eq!(raw(page), 403);
+    // A page of this server's own.
+    let own = "POST / HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\nContent-Length: 2\r\n\r\n{}";
+    assert_eq!(raw(own), 200);
+    let other_port = own.replace("Origin: http://localhost:1", "Origin: http://localhost:2");
+    assert_eq!(raw(&other_port), 403);
     assert_eq!(raw("nonsense\r\n\r\n"), 400);
     assert_eq!(server.post(&" ".repeat(10_001)).status, 413);
     assert_eq!(server.post(&" ".repeat(10_000)).status, 200);

@@ -77,8 +77,7 @@ impl Access {
         if !port.is_empty() && !port.starts_with(':') {
             return false;
         }
-        let is_own =
-            |own: &String| counts(own) && (own == "*" || own.eq_ignore_ascii_case(name));
+        let is_own = |own: &String| counts(own) && (own == "*" || own.eq_ignore_ascii_case(name));
         name.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(is_own)

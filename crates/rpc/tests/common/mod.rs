@@ -45,7 +45,8 @@ pub fn workload_genesis() -> Chain {
     made(0).1
 }
 
-fn made(blocks: u64) -> (Workload, Chain) {
+/// A workload with its genesis block.
+pub fn made(blocks: u64) -> (Workload, Chain) {
     made_at(blocks, WorkloadParams::default().fork)
 }
 

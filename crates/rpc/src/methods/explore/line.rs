@@ -65,9 +65,9 @@ impl Line<'_> {
             }
             step *= 2;
         };
-        // A change is known; later ones may follow below the end.
-        let (mut low, mut high) = (found, end);
-        while low + 1 < high {
+        // A change is known; the last one is there or above it, up to `high`.
+        let (mut low, mut high) = (found, end - 1);
+        while low < high {
             let middle = low + (high - low) / 2;
             match below(self.changed_after(middle)?) {
                 Some(number) => (found, low) = (number, number),
