@@ -3,11 +3,12 @@
 use crate::{beside::Beside, headers::Headers, open::existing_disk};
 use cambium_chain::{Chain, ChainError};
 use cambium_disk::Disk;
-use cambium_history::{History, HistoryError, HistoryOptions};
+use cambium_history::{History, HistoryError, HistoryOptions, StateAt};
 use cambium_index::{ChainIndex, IndexError, IndexOptions};
 use cambium_preimages::Preimages;
 use cambium_primitives::BlockId;
 use cambium_state::{Db, LeafKind, Options, StateError, Subscription, follower_bytes};
+use parking_lot::Mutex;
 use std::{
     error::Error,
     path::Path,
@@ -27,6 +28,9 @@ pub struct Node {
     index: Beside<ChainIndex, IndexOptions>,
     /// Shared with the nodes that this one is moved to.
     headers: Arc<Headers>,
+    /// The head, and a state below it of an archive: the trie of its newest block is made for the first proof, and shared by all states
+    /// while there are any.
+    pub(crate) kept: Mutex<Option<(BlockId, StateAt)>>,
     /// By default the error is that of the question.
     unreadable: Option<Report>,
 }
@@ -40,6 +44,7 @@ impl Node {
             history: Beside::None,
             index: Beside::None,
             headers: Arc::default(),
+            kept: Mutex::default(),
             unreadable: None,
         }
     }
@@ -256,6 +261,7 @@ impl Node {
             history: self.history.anew(),
             index: self.index.anew(),
             headers: Arc::clone(&self.headers),
+            kept: Mutex::default(),
             unreadable: self.unreadable.clone(),
         }
     }

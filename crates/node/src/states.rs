@@ -81,6 +81,7 @@ impl Node {
 
     /// A number need not be one of the database.
     fn place(&self, block: BlockRef) -> Result<Place, NodeError> {
+        self.drop_stale();
         let id = match block {
             BlockRef::Latest => return Ok(Place::Head),
             BlockRef::Number(number) => return Ok(Place::Canonical(number)),
@@ -108,7 +109,18 @@ impl Node {
 
     /// The state at a block from the history, if that can prove it.
     pub(crate) fn of_archive(&self, number: BlockNumber) -> Result<Option<StateAt>, HistoryError> {
-        self.of_history(number, History::has_nodes)
+        let state = self.of_history(number, History::has_nodes)?;
+        if let Some(state) = &state {
+            *self.kept.lock() = Some((self.db().head(), state.clone()));
+        }
+        Ok(state)
+    }
+
+    /// Drops what was kept for another head: it keeps pages and layers that nothing else needs.
+    fn drop_stale(&self) {
+        let head = self.db().head();
+        let stale = self.kept.lock().take_if(|(at, _)| *at != head);
+        drop(stale);
     }
 
     /// The state at a block from the history, if there is one that has it and `serves`.
