@@ -137,9 +137,10 @@ pub mod db {
     };
     pub use cambium_state::{
         BackupReport, BackupSizes, BlockMeta, ChainEvent, CheckProgress, CheckReport, Committed,
-        CommittedBlock, CounterValues, Db, FileSizes, Finality, KeptStorage, Latency, LeafKind,
-        LoadProgress, Loaded, Loader, Merging, Metrics, Options, PagePin, ReadAhead, Recovery,
-        RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session, SideBranch,
+        CommittedBlock, CounterValues, Db, FileSizes, Finality, KeptStorage, LastMerge, Latency,
+        LayerOfBlock, Layering, LeafKind, LoadProgress, Loaded, Loader, MapPage, Merging, Metrics,
+        Options, PageAddr, PagePin, ReadAhead, ReadStep, ReadWay, Recovery, RepairFinding,
+        RepairProgress, RepairReport, RootLoader, Sealed, SegmentStats, Session, SideBranch,
         Staged, StateError, Stats, Subscription, ValueStats, View, WithoutBody, backup,
         follower_bytes, repair, storage_root_of,
     };

@@ -47,10 +47,12 @@ fn attributes(parent: &Value, fee_recipient: u8) -> Value {
     })
 }
 
+/// Answers a call: method and parameters.
+type Ask<'a> = dyn Fn(&str, Value) -> Value + 'a;
+
 /// The Engine API of a server.
 struct Consensus<'a> {
-    /// Answers a call.
-    ask: Box<dyn Fn(&str, Value) -> Value + 'a>,
+    ask: Box<Ask<'a>>,
 }
 
 impl Consensus<'_> {
@@ -187,7 +189,7 @@ fn clients() -> Vec<Client> {
                 .status();
             asked.is_ok_and(|status| status.success())
         };
-        let is_here = tools.iter().all(|tool| is_there(tool));
+        let is_here = tools.iter().all(is_there);
         let installed = is_here
             && Command::new(scripts.join("install"))
                 .arg(of)

@@ -343,7 +343,7 @@ fn slow(loaded: &Loaded, time: Duration) {
 /// Answers of many megabytes that nobody reads.
 fn unread(loaded: &Loaded, time: Duration) {
     let revert = call("eth_call", json!([{ "data": "0x623d09005ffd" }]));
-    let batch = http(&format!("[{}]", vec![&*revert; 3].join(",")));
+    let batch = http(&format!("[{}]", [&*revert; 3].join(",")));
     let mut clients: Vec<_> = (0..100).map(|_| loaded.client()).collect();
     for client in &mut clients {
         client.stream.write_all(&batch).unwrap();

@@ -27,13 +27,16 @@ use revm::{
 };
 use std::{cell::Cell, marker::PhantomData};
 
+/// The types of an EVM, of which the handler has no value.
+type Evm<D, I, P> = PhantomData<fn() -> (D, I, P)>;
+
 /// Handles one transaction.
 pub(crate) struct TransactionHandler<D, I = (), P = EthPrecompiles> {
     fee_is_apart: bool,
     fee: Cell<U256>,
     intrinsic_gas: Cell<u64>,
     authorizations_refund: Cell<u64>,
-    evm: PhantomData<fn() -> (D, I, P)>,
+    evm: Evm<D, I, P>,
 }
 
 impl<D, I, P> TransactionHandler<D, I, P> {

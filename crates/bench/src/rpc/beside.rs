@@ -130,8 +130,7 @@ fn import_once(
         let imported = import(bench, &dir, &blocks);
         is_over.store(true, Ordering::Relaxed);
         let sent = clients.into_iter().map(|client| {
-            let joined = client.join().map_err(|_| "a client panicked")?;
-            joined
+            client.join().map_err(|_| "a client panicked")?
         });
         (imported, sent.collect::<Result<Vec<_>, Failure>>())
     });
