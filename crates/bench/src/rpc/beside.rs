@@ -129,9 +129,9 @@ fn import_once(
             .collect();
         let imported = import(bench, &dir, &blocks);
         is_over.store(true, Ordering::Relaxed);
-        let sent = clients.into_iter().map(|client| {
-            client.join().map_err(|_| "a client panicked")?
-        });
+        let sent = clients
+            .into_iter()
+            .map(|client| client.join().map_err(|_| "a client panicked")?);
         (imported, sent.collect::<Result<Vec<_>, Failure>>())
     });
     let imported = Imported {

@@ -321,9 +321,7 @@ fn unwrapped(text: &str) -> String {
 /// Forms of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people
     Text,
-    /// For machines
     Json,
 }
 
