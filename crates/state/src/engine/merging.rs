@@ -80,7 +80,7 @@ pub(crate) enum Phase {
 pub struct LastMerge {
     /// The newest block that it merged.
     pub block: BlockId,
-    /// Blocks that it merged.
+    /// By how many blocks it moved the state in pages: forward, or back to one that became the head.
     pub blocks: u64,
     /// How long it took, with its checkpoint.
     pub seconds: f64,

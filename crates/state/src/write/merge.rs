@@ -169,7 +169,7 @@ impl Engine {
         let after = written();
         self.merging.note(LastMerge {
             block,
-            blocks: block.number - base.snapshot.block.number,
+            blocks: block.number.abs_diff(base.snapshot.block.number),
             seconds,
             pages_written: after[0] - before[0],
             pages_moved: after[1] - before[1],
