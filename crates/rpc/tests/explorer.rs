@@ -1,6 +1,6 @@
 //! What the explorer page asks: `cambium_*`, against what Ethereum's own methods say.
 
-use crate::common::made;
+use crate::common::{made, serving::Serving};
 use alloy_primitives::{B256, U256, hex, keccak256};
 use cambium_chain::ChainSealer;
 use cambium_history::{History, HistoryOptions};
@@ -9,7 +9,12 @@ use cambium_node::Node;
 use cambium_rpc::{Limits, Methods, Served, Service};
 use cambium_state::FaultyDisk;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+};
+use tokio_tungstenite::tungstenite::Message;
 
 /// A server of a chain of payments and tokens, with a history from the first block on.
 fn explored(blocks: u64) -> (Service, MetricsRegistry) {
@@ -220,4 +225,41 @@ fn the_map_has_all_pages_and_the_figures_are_those_of_collectors() {
     let request = br#"{"jsonrpc":"2.0","id":1,"method":"cambium_figures","params":[]}"#;
     let answer: Value = serde_json::from_slice(&service.call(request)).unwrap();
     assert_eq!(answer["error"]["code"], -32000, "{answer}");
+}
+
+#[test]
+fn the_page_is_at_the_address_of_calls_and_sockets() {
+    let (service, _registry) = explored(1);
+    let server = Serving::new(Arc::new(service.with_page()));
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/app.js", "text/javascript"),
+        ("/app.css", "text/css"),
+    ] {
+        let answer = get(path);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-type: {kind}")), "{head}");
+        assert!(
+            head.contains("content-security-policy: default-src 'none'"),
+            "{head}"
+        );
+        assert!(body.len() > 300, "{path}");
+    }
+    assert!(get("/../Cargo.toml").starts_with("HTTP/1.1 405"));
+    // The same path is that of sockets.
+    let mut socket = server.socket();
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
+    socket.send(Message::text(call)).unwrap();
+    let answer = socket.read().unwrap();
+    assert!(answer.to_text().unwrap().contains("0x1"), "{answer}");
 }

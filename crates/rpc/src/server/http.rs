@@ -339,7 +339,7 @@ impl Shared {
 
 /// The answer to one who looks whether the server lives, or is ready; `None` for any other request.
 fn looked_at(service: &Service, request: &Request<Incoming>) -> Option<Reply> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) || is_upgrade(request) {
         return None;
     }
     match request.uri().path() {
