@@ -107,14 +107,14 @@ export interface Lookup {
   path: string;
   slotPath: string | null;
   steps: LookupStep[];
-  value: { nonce: string; balance: string; codeHash: string; storageRoot: string } | string | null;
+  value: { nonce: string; balance: string; codeHash: string; storageRoot?: string } | string | null;
   deviceReads: number;
 }
 
 export type LookupStep =
   | { at: "layers"; count: number; found: number | null }
   | { at: "valueCache"; found: boolean }
-  | { at: "index"; shard: number; page: string | null; nodes: number; deviceReads: number }
+  | { at: "index"; shard: number; page: string | null; deviceReads: number }
   | { at: "page"; segment: number; offset: number; bytes: number; cached: boolean; leaves: number; found: boolean };
 
 /** `cambium_schedule`. */

@@ -37,8 +37,8 @@ function told(step: LookupStep): Told {
         outcome: step.deviceReads ? "read" : "on",
         text: (
           <>
-            Shard <a href={to(["map", step.shard.toString(16).padStart(2, "0")])}>{step.shard.toString(16).padStart(2, "0")}</a>, {many(step.nodes, "node")} down the path,{" "}
-            {step.page === null ? "and there is no page: the state has no value here" : <>to the page at <code>{step.page === "" ? "the root" : step.page}</code></>}
+            Shard <a href={to(["map", step.shard.toString(16).padStart(2, "0")])}>{step.shard.toString(16).padStart(2, "0")}</a>, {" "}
+            {step.page === null ? "which answers without a page" : <>down the path to the page at <code>{step.page}</code></>}
             {step.deviceReads ? `; ${many(step.deviceReads, "device read")}` : "; in memory"}.
           </>
         ),
@@ -58,16 +58,21 @@ function told(step: LookupStep): Told {
   }
 }
 
+/** Whether a step has the value, so that a read ends there. */
+const ends = (step: LookupStep) => (step.at === "layers" && step.found !== null) || (step.at === "valueCache" && step.found);
+
 function Stations(props: { lookup: Lookup }) {
+  const end = props.lookup.steps.findIndex(ends);
   return (
     <ol class="stations">
       {props.lookup.steps.map((step, i) => {
         const { title, outcome, text, explain } = told(step);
+        const isNeeded = end < 0 || i <= end;
         const device = (step.at === "index" && step.deviceReads > 0) || (step.at === "page" && !step.cached);
         return (
-          <li key={i} class={`station ${outcome}`}>
+          <li key={i} class={`station ${isNeeded ? outcome : "on"}`}>
             <h3>
-              {title} {device && <span class="label">device read</span>}
+              {title} {!isNeeded ? <span class="label">not needed</span> : device && <span class="label">device read</span>}
             </h3>
             <p>{text}</p>
             <p class="explain">{explain}</p>
@@ -87,7 +92,7 @@ function Value(props: { value: Lookup["value"] }) {
       rows={[
         ["nonce", <span class="num">{count(BigInt(value.nonce))}</span>],
         ["balance", <Ether wei={BigInt(value.balance)} />],
-        ["storage root", <Hex hex={value.storageRoot} whole />],
+        value.storageRoot !== undefined && ["storage root", <Hex hex={value.storageRoot} whole />],
         ["code hash", <Hex hex={value.codeHash} whole />],
       ]}
     />
@@ -99,7 +104,7 @@ export function WalkView(props: { address: string; slot: string | null }) {
   const loaded = useLoad(`walk ${props.address} ${slot}`, (signal) => call<Lookup>(["cambium_walk", props.address, slot], signal));
   return (
     <>
-      <Title kind={slot ? `Read of slot ${slotText(slot)}` : "Read"} explain="One read of the newest state, and each place that it passes until the value is found. Reading it now makes the next read warmer.">
+      <Title kind={slot ? `Read of slot ${slotText(slot)}` : "Read"} explain="One read of the newest state, and each place that may have the value, also those that a read does not reach since an earlier one has it. Looking now makes the next read warmer.">
         <AddressLink address={props.address} whole />
       </Title>
       <Answer loaded={loaded} what="the read">
