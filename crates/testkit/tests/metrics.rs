@@ -101,3 +101,30 @@ fn figures_follow_what_is_done() {
         assert_eq!(after[name], value, "{name}");
     }
 }
+
+#[test]
+fn layers_and_merges_are_told_of_forward_and_back() {
+    let db = database();
+    for number in 1..=5 {
+        commit(&db, vec![put(path(number), 7)], vec![]);
+    }
+    let layering = db.layering(2);
+    assert_eq!(layering.layers.len(), 2);
+    assert!(layering.has_more && layering.last_merge.is_none());
+    assert_eq!(layering.layers[0].block, db.head());
+    let way = db.walk_account(&path(5)).unwrap();
+    assert_eq!((way.layers, way.found_in), (5, Some(5)));
+    assert_eq!(way.value, db.view().unwrap().account(&path(5)).unwrap());
+    db.flush(0).unwrap();
+    let merged = db.layering(2).last_merge.expect("a merge");
+    assert_eq!((merged.block, merged.blocks), (db.head(), 5));
+    assert!(merged.pages_written > 0 && merged.page_bytes > 0);
+    // Back to an older state, which is a merge as well.
+    db.unwind(2).unwrap();
+    db.flush(0).unwrap();
+    let merged = db.layering(2).last_merge.expect("a merge");
+    assert_eq!((merged.block, merged.blocks), (db.head(), 3));
+    let way = db.walk_account(&path(5)).unwrap();
+    assert_eq!(way.value, db.view().unwrap().account(&path(5)).unwrap());
+    assert_eq!(way.found_in, None);
+}
