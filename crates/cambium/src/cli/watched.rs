@@ -10,6 +10,10 @@ use tokio::runtime::{Builder, Runtime};
 /// An import that is watched. What it serves ends with it.
 pub(crate) struct Watched {
     pub(crate) figures: Arc<ImportFigures>,
+    #[cfg_attr(
+        not(feature = "cluster"),
+        allow(dead_code, reason = "serves while it lives")
+    )]
     pub(crate) serving: Serving,
     #[cfg(feature = "serve")]
     #[allow(dead_code, reason = "serves while it lives")]
