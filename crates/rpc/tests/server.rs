@@ -1,34 +1,31 @@
 //! Servers over real sockets: what clients send that is slow, long, broken or no HTTP, and subscriptions.
 
-use crate::common::{workload_chain, workload_genesis};
+use crate::common::{serving::Serving, workload_chain, workload_genesis};
 use cambium_chain::Chain;
 use cambium_node::Node;
-use cambium_rpc::{Kind, Limits, Methods, Served, Server, Service};
+use cambium_rpc::{Kind, Limits, Methods, Served, Service};
 use serde_json::{Value, json};
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
-use tokio::{runtime::Builder, sync::oneshot};
-use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
+use tokio_tungstenite::tungstenite::{Message, WebSocket};
 
 /// Calls of `my_sleep` whose client has left.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
 /// A server on a port of its own. It ends when this is dropped.
 pub(crate) struct Running {
-    address: SocketAddr,
     service: Arc<Service>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    serving: Serving,
 }
 
 impl Running {
@@ -71,45 +68,12 @@ impl Running {
             });
         let node = Arc::new(Node::of_chain(chain));
         let service = Arc::new(Service::new(Arc::new(Served::new(node, limits)), methods));
-        let (to_address, address) = std::sync::mpsc::channel();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let own = Arc::clone(&service);
-        let thread = thread::spawn(move || {
-            let runtime = Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let server = Server::listen("127.0.0.1:0".parse().unwrap())
-                    .await
-                    .unwrap();
-                let server = match ipc {
-                    Some(path) => server.with_socket(&path).unwrap(),
-                    None => server,
-                };
-                to_address.send(server.address()).unwrap();
-                let stopped = async {
-                    let _ = stopped.await;
-                };
-                server.run(own, stopped).await;
-            });
-            runtime.shutdown_timeout(Duration::from_secs(5));
-        });
-        Self {
-            address: address.recv().unwrap(),
-            service,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        let serving = Serving::with_socket(Arc::clone(&service), ipc);
+        Self { service, serving }
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        stream
+        self.serving.connect()
     }
 
     pub(crate) fn post(&self, body: &str) -> Answer {
@@ -119,18 +83,7 @@ impl Running {
     }
 
     pub(crate) fn socket(&self) -> WebSocket<TcpStream> {
-        let url = format!("ws://{}/", self.address);
-        client(url, self.connect()).unwrap().0
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !thread::panicking() {
-            ended.unwrap().unwrap();
-        }
+        self.serving.socket()
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 /// Beginning of an answer's error, which no result of the measured methods contains.
 const ERROR: &[u8] = b"\"error\":{";
 
-/// What was measured.
+/// Latencies and counts of one measurement of a load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     pub(super) requests: u64,

@@ -30,7 +30,7 @@ pub(super) const GETH_VERSION: &str = "v1.17.10";
 /// and takes several times the disk.
 pub(super) const SCHEME: &str = "path";
 
-/// Which server.
+/// One of the two servers that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Cambium,
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// The programs.
+/// Paths of the servers' programs.
 pub(super) struct Programs {
     cambium: PathBuf,
     pub(super) geth: Option<geth::Program>,

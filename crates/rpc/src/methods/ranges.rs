@@ -264,7 +264,7 @@ fn with_keys(
 }
 
 /// The key of each slot, if it is known.
-fn keys_of(call: &Call<'_>, hashes: &[B256]) -> Result<Vec<Option<B256>>, RpcError> {
+pub(super) fn keys_of(call: &Call<'_>, hashes: &[B256]) -> Result<Vec<Option<B256>>, RpcError> {
     let Some(preimages) = call.node.preimages()? else {
         return Ok(vec![None; hashes.len()]);
     };

@@ -46,7 +46,7 @@ impl Waiting {
         self.by_hash.len()
     }
 
-    /// Their bytes.
+    /// Bytes of all that wait, with their sidecars.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use std::sync::Arc;
 use tokio::time::timeout;
 
-/// Answers a request.
+/// Answers a request over REST: by its endpoint, once its body is there within the endpoint's limit.
 pub(super) async fn respond(
     service: &Arc<Service>,
     request: Request<Incoming>,

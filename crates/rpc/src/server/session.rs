@@ -126,7 +126,7 @@ struct Connection<W> {
     answers: JoinSet<Begun>,
     /// Bytes of these.
     asked_bytes: usize,
-    /// Turns of batches.
+    /// One turn: answers of batches are whole in memory, so one is made at a time.
     batches: Arc<Semaphore>,
     topics: BTreeMap<u64, (Topic, Alive)>,
     next: u64,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    path::PathBuf,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
     time::Duration,
@@ -21,6 +22,11 @@ pub struct Serving {
 
 impl Serving {
     pub fn new(service: Arc<Service>) -> Self {
+        Self::with_socket(service, None)
+    }
+
+    /// Listens at a socket in the file system as well, if one is named.
+    pub fn with_socket(service: Arc<Service>, ipc: Option<PathBuf>) -> Self {
         let (to_address, address) = mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = thread::spawn(move || {
@@ -31,7 +37,10 @@ impl Serving {
                 .unwrap();
             runtime.block_on(async {
                 let server = Server::listen("127.0.0.1:0".parse().unwrap()).await;
-                let server = server.unwrap();
+                let server = match ipc {
+                    Some(path) => server.unwrap().with_socket(&path).unwrap(),
+                    None => server.unwrap(),
+                };
                 to_address.send(server.address()).unwrap();
                 let stopped = async {
                     let _ = stopped.await;
@@ -47,7 +56,7 @@ impl Serving {
         }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         let limit = Some(Duration::from_secs(20));
         stream.set_read_timeout(limit).unwrap();

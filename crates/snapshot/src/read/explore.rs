@@ -44,7 +44,7 @@ pub enum ReadStep {
     },
     /// A page is searched.
     Page {
-        /// Where it is.
+        /// Segment, offset and length of the page.
         addr: PageAddr,
         /// Whether it was in memory, so that no device read was needed.
         is_cached: bool,

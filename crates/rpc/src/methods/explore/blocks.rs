@@ -3,6 +3,7 @@
 use super::super::{
     block_id,
     call::{commit, transact},
+    ranges::keys_of,
     replay::{Replay, failed},
 };
 use crate::{
@@ -95,14 +96,6 @@ impl<'c> Names<'c> {
         };
         Ok(preimages.address_of(hash).map_err(ChainError::from)?)
     }
-
-    fn keys(&self, hashes: &[B256]) -> Result<Vec<Option<B256>>, RpcError> {
-        let Some(preimages) = self.call.node.preimages()? else {
-            return Ok(vec![None; hashes.len()]);
-        };
-        let keys = preimages.lookup().slots_of(hashes).into_iter();
-        Ok(keys.collect::<Result<_, _>>().map_err(ChainError::from)?)
-    }
 }
 
 fn diff(call: &Call<'_>, params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
@@ -165,7 +158,7 @@ fn changed(
     }
     let more_slots = keys.len() > SLOTS_MAX;
     let keys: Vec<B256> = keys.into_iter().take(SLOTS_MAX).collect();
-    let known = names.keys(&keys)?;
+    let known = keys_of(names.call, &keys)?;
     let value_in = |diff: Option<&AccountDiff>, key: &B256| {
         let slots = diff.map_or(&[][..], |diff| &diff.slots);
         let at = slots.binary_search_by_key(key, |(own, _)| *own);
