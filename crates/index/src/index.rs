@@ -408,7 +408,7 @@ impl ChainIndex {
         key: u64,
         hash: &B256,
     ) -> Result<Option<FoundHash>, IndexError> {
-        let mut cursor = run.run.seek(Kind::Hashes, key, 0)?;
+        let mut cursor = run.run.seek(Kind::Hashes, key, &(0..=u32::MAX), u64::MAX)?;
         while let Some(entry) = cursor.entry() {
             // `None` above the blocks that count.
             if let Some(extent) = run.extent(entry.block.into()) {

@@ -4,12 +4,13 @@ use crate::{
     ChainIndex, IndexError,
     entry::{ADDRESS_BIT, Kind, NO_RECEIPTS, NO_RECEIPTS_BIT, log_key, topic_bit},
     index::first_missing,
-    keeper::LiveRun,
+    keeper::{Live, LiveRun},
+    recent::Recent,
 };
 use alloy_primitives::{Address, B256};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::Db;
-use std::{collections::BTreeSet, ops::RangeInclusive};
+use std::{ops::RangeInclusive, slice};
 
 /// Which logs are asked for, as `eth_getLogs` does it: a log passes if its address is one of `addresses`,
 /// and each of its topics one of those at the same place. No values let everything pass.
@@ -20,6 +21,9 @@ pub struct LogFilter {
     /// For each place of a topic, the topics of which any will do.
     pub topics: [Vec<B256>; 4],
 }
+
+/// Entries of logs in a page, about: many blocks of one key take 3 to 4 bytes each.
+const ENTRIES_OF_PAGE: u64 = 1_000;
 
 /// Values of which a log must have one, at one of the places of `bits`.
 struct Criterion {
@@ -34,6 +38,87 @@ impl Criterion {
             bits: NO_RECEIPTS_BIT,
             keys: vec![log_key(seed, NO_RECEIPTS)],
         }
+    }
+
+    /// Number of its entries in a range, about.
+    fn weight(&self, live: &Live, range: &RangeInclusive<u32>) -> u64 {
+        let runs = live.runs.iter();
+        let runs = runs.filter_map(|run| Some((run, live_blocks(run, range)?)));
+        let pages = runs.flat_map(|(run, blocks)| {
+            let keys = self.keys.iter();
+            keys.map(move |key| run.run.count_pages_of(Kind::Logs, *key, &blocks))
+        });
+        let pages = pages.sum::<u64>() * ENTRIES_OF_PAGE;
+        pages + self.recent_blocks(&live.recent, range).len() as u64
+    }
+
+    /// Blocks in memory that have one of its values, ascending.
+    fn recent_blocks(&self, recent: &Recent, range: &RangeInclusive<u32>) -> Vec<u32> {
+        let keys = self.keys.iter();
+        let blocks = keys.flat_map(|key| recent.log_blocks(*key, self.bits, range));
+        self.in_order(blocks.collect())
+    }
+
+    /// Blocks of runs that have one of its values, ascending.
+    fn run_blocks(
+        &self,
+        runs: &[LiveRun],
+        range: &RangeInclusive<u32>,
+    ) -> Result<Vec<u32>, IndexError> {
+        let mut blocks = Vec::new();
+        for key in &self.keys {
+            for run in runs {
+                let Some(range) = live_blocks(run, range) else {
+                    continue;
+                };
+                let mut cursor = run.run.seek(Kind::Logs, *key, &range, u64::MAX)?;
+                while let Some(entry) = cursor.entry()
+                    && entry.block <= *range.end()
+                {
+                    if entry.place & self.bits != 0 {
+                        blocks.push(entry.block);
+                    }
+                    cursor.advance()?;
+                }
+            }
+        }
+        Ok(self.in_order(blocks))
+    }
+
+    /// Those of `blocks`, which ascend, that have one of its values, by runs.
+    fn among(&self, runs: &[LiveRun], blocks: &[u32]) -> Result<Vec<u32>, IndexError> {
+        let mut has = vec![false; blocks.len()];
+        for key in &self.keys {
+            for run in runs {
+                let (first, last) = (run.first(), run.last);
+                let from = blocks.partition_point(|block| u64::from(*block) < first);
+                let to = blocks.partition_point(|block| u64::from(*block) <= last);
+                let (blocks, has) = (&blocks[from..to], &mut has[from..to]);
+                let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
+                    continue;
+                };
+                let range = *first..=*last;
+                let wanted = blocks.len() as u64;
+                let mut cursor = run.run.seek(Kind::Logs, *key, &range, wanted)?;
+                for (block, has) in blocks.iter().zip(has) {
+                    cursor.skip_to(*block)?;
+                    *has |= cursor.is_at(*block, self.bits);
+                }
+            }
+        }
+        let blocks = blocks.iter().zip(has);
+        Ok(blocks
+            .filter_map(|(block, has)| has.then_some(*block))
+            .collect())
+    }
+
+    /// Blocks that ascend for each key, as one ascending list.
+    fn in_order(&self, mut blocks: Vec<u32>) -> Vec<u32> {
+        if self.keys.len() > 1 {
+            blocks.sort_unstable();
+            blocks.dedup();
+        }
+        blocks
     }
 }
 
@@ -114,36 +199,28 @@ impl ChainIndex {
             // Numbers of indexed blocks have 32 bits.
             let wanted = from as u32..=upto as u32;
             // Blocks move from memory to runs, so both are taken at one moment.
-            let (runs, criteria, recent, first_recent) = {
+            let (runs, criteria, unknown, mut blocks, first_recent) = {
                 let live = self.keeper.live.read();
+                let unknown = Criterion::unknown(live.seed);
                 let mut criteria = filter.criteria(live.seed);
-                // Blocks whose receipts are not known come last.
-                criteria.push(Criterion::unknown(live.seed));
-                let recent = criteria.iter().map(|criterion| {
-                    let keys = criterion.keys.iter();
-                    let blocks =
-                        keys.flat_map(|key| live.recent.log_blocks(*key, criterion.bits, &wanted));
-                    blocks.collect::<BTreeSet<_>>()
-                });
-                let recent: Vec<_> = recent.collect();
+                // The rarest first: the others are only looked up for what it leaves.
+                criteria.sort_by_cached_key(|criterion| criterion.weight(&live, &wanted));
+                let mut blocks = in_recent(&live.recent, &criteria, &wanted);
+                blocks.extend(unknown.recent_blocks(&live.recent, &wanted));
                 let first = live.recent.blocks().first().map(|block| block.id.number);
-                (live.runs.clone(), criteria, recent, first)
+                (live.runs.clone(), criteria, unknown, blocks, first)
             };
             if let Some(number) = first_missing(&runs, first_recent, from..=upto) {
                 let oldest = self.stats().oldest;
                 return Err(IndexError::NotIndexed { number, oldest });
             }
-            if criteria.len() == 1 {
+            if criteria.is_empty() {
                 return found(wanted.map(u64::from).collect());
             }
-            let mut of_each = Vec::with_capacity(criteria.len());
-            for (criterion, mut blocks) in criteria.iter().zip(recent) {
-                blocks.append(&mut blocks_with(&runs, criterion, &wanted)?);
-                of_each.push(blocks);
-            }
-            let unknown = of_each.pop().unwrap_or_default();
-            let all = of_each.into_iter().reduce(|a, b| &a & &b);
-            let blocks = &all.unwrap_or_default() | &unknown;
+            blocks.append(&mut in_runs(&runs, &criteria, &wanted)?);
+            blocks.append(&mut unknown_in_runs(&runs, &unknown, &wanted)?);
+            blocks.sort_unstable();
+            blocks.dedup();
             found(blocks.into_iter().map(u64::from).collect())
         })
     }
@@ -155,41 +232,70 @@ impl ChainIndex {
     /// Errors of the disk and of damaged files.
     pub fn count_without_receipts(&self) -> Result<u64, IndexError> {
         let all = 0..=u32::MAX;
-        let (runs, unknown, mut blocks) = {
+        let (runs, unknown, recent) = {
             let live = self.keeper.live.read();
             let unknown = Criterion::unknown(live.seed);
-            let recent = live.recent.log_blocks(unknown.keys[0], unknown.bits, &all);
-            let recent = recent.collect::<BTreeSet<_>>();
+            let recent = unknown.recent_blocks(&live.recent, &all).len();
             (live.runs.clone(), unknown, recent)
         };
-        blocks.append(&mut blocks_with(&runs, &unknown, &all)?);
-        Ok(blocks.len() as u64)
+        let blocks = unknown_in_runs(&runs, &unknown, &all)?;
+        Ok((recent + blocks.len()) as u64)
     }
 }
 
-/// Blocks of runs with one of the criterion's values.
-fn blocks_with(
+/// Blocks in memory that meet all criteria, ascending.
+fn in_recent(recent: &Recent, criteria: &[Criterion], wanted: &RangeInclusive<u32>) -> Vec<u32> {
+    let Some((first, others)) = criteria.split_first() else {
+        return Vec::new();
+    };
+    let mut blocks = first.recent_blocks(recent, wanted);
+    for criterion in others {
+        blocks.retain(|block| {
+            let mut keys = criterion.keys.iter();
+            keys.any(|key| recent.has_log(*key, criterion.bits, *block))
+        });
+    }
+    blocks
+}
+
+/// Blocks of runs that meet all criteria, ascending.
+fn in_runs(
     runs: &[LiveRun],
-    criterion: &Criterion,
-    range: &RangeInclusive<u32>,
-) -> Result<BTreeSet<u32>, IndexError> {
-    let mut blocks = BTreeSet::new();
-    for key in &criterion.keys {
-        for run in runs {
-            let last = run.last.min((*range.end()).into());
-            if run.first() > last || run.last < (*range.start()).into() {
-                continue;
-            }
-            let mut cursor = run.run.seek(Kind::Logs, *key, *range.start())?;
-            while let Some(entry) = cursor.entry()
-                && u64::from(entry.block) <= last
-            {
-                if entry.place & criterion.bits != 0 {
-                    blocks.insert(entry.block);
-                }
-                cursor.advance()?;
-            }
+    criteria: &[Criterion],
+    wanted: &RangeInclusive<u32>,
+) -> Result<Vec<u32>, IndexError> {
+    let Some((first, others)) = criteria.split_first() else {
+        return Ok(Vec::new());
+    };
+    let mut blocks = first.run_blocks(runs, wanted)?;
+    for criterion in others {
+        if blocks.is_empty() {
+            break;
+        }
+        blocks = criterion.among(runs, &blocks)?;
+    }
+    Ok(blocks)
+}
+
+/// Blocks of runs whose receipts are not known, ascending.
+fn unknown_in_runs(
+    runs: &[LiveRun],
+    unknown: &Criterion,
+    wanted: &RangeInclusive<u32>,
+) -> Result<Vec<u32>, IndexError> {
+    let mut blocks = Vec::new();
+    for run in runs {
+        if run.run.has_unknown(unknown.keys[0])? {
+            blocks.append(&mut unknown.run_blocks(slice::from_ref(run), wanted)?);
         }
     }
     Ok(blocks)
+}
+
+/// The blocks of `range` that count in a run; `None` if there are none.
+fn live_blocks(run: &LiveRun, range: &RangeInclusive<u32>) -> Option<RangeInclusive<u32>> {
+    // Numbers of indexed blocks have 32 bits.
+    let first = (run.first() as u32).max(*range.start());
+    let last = (run.last as u32).min(*range.end());
+    (first <= last).then_some(first..=last)
 }

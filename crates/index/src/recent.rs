@@ -188,4 +188,9 @@ impl Recent {
         let entries = entries.filter(move |(_, place)| *place & bits != 0);
         entries.map(|((_, block), _)| *block)
     }
+    /// Whether a key of logs occurs in a block at one of the places of `bits`.
+    pub(crate) fn has_log(&self, key: u64, bits: u32, block: u32) -> bool {
+        let place = self.logs.get(&(key, block));
+        place.is_some_and(|place| place & bits != 0)
+    }
 }

@@ -14,9 +14,12 @@ use cambium_disk::Disk;
 use cambium_primitives::{BlockNumber, Reader};
 use cambium_runs::{FileReader, KeyFilter, PAGE_BYTES};
 use parking_lot::RwLock;
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{
+    ops::{Range, RangeInclusive},
+    sync::{Arc, OnceLock},
+};
 
-/// Pages that a cursor reads at once, after its first.
+/// Most pages that a cursor reads at once.
 const CURSOR_PAGES_MAX: u64 = 64;
 
 /// A run in a file. It never changes.
@@ -27,6 +30,8 @@ pub(crate) struct RunFile {
     /// In memory if there is room: see `Keeper::place_filters`.
     filter: RwLock<Option<KeyFilter>>,
     extents: Extents,
+    /// Whether it has blocks whose receipts are not known; see [`RunFile::has_unknown`].
+    has_unknown: OnceLock<bool>,
     counters: Arc<Counters>,
     /// Memory of fences and extents, in bytes.
     memory_bytes: u64,
@@ -82,6 +87,7 @@ impl RunFile {
             fences,
             filter: RwLock::default(),
             extents,
+            has_unknown: OnceLock::new(),
             counters: counters.clone(),
             memory_bytes,
         })
@@ -162,26 +168,56 @@ impl RunFile {
         *self.filter.write() = None;
     }
 
-    /// A cursor over the entries of `key` from `block` on.
+    /// Pages that may have entries of `key` with these blocks, counted from the section's first.
+    fn pages_of(&self, kind: Kind, key: u64, blocks: &RangeInclusive<u32>) -> Range<u64> {
+        let fences = &self.fences[kind as usize];
+        let page_of = |block| fences.page_of(key, block) as u64;
+        let end = (page_of(*blocks.end()) + 1).min(self.trailer.section(kind).1.pages);
+        page_of(*blocks.start()).min(end)..end
+    }
+
+    /// Number of these.
+    pub(crate) fn count_pages_of(&self, kind: Kind, key: u64, blocks: &RangeInclusive<u32>) -> u64 {
+        let pages = self.pages_of(kind, key, blocks);
+        pages.end - pages.start
+    }
+
+    /// A cursor over the entries of `key` with blocks of a range, of which `wanted` are: where these are fewer than the
+    /// pages, it reads a page for each that it is moved to, and else pages that follow each other.
     pub(crate) fn seek(
         self: &Arc<Self>,
         kind: Kind,
         key: u64,
-        block: u32,
+        blocks: &RangeInclusive<u32>,
+        wanted: u64,
     ) -> Result<Cursor, IndexError> {
-        let page = self.fences[kind as usize].page_of(key, block) as u64;
-        let mut cursor = Cursor::new(self.clone(), kind, page, 1);
-        cursor.fill()?;
+        let pages = self.pages_of(kind, key, blocks);
+        let at_once = match wanted < pages.end - pages.start {
+            true => 1,
+            false => CURSOR_PAGES_MAX,
+        };
+        let mut cursor = Cursor::new(self.clone(), kind, pages, at_once);
         cursor.only = Some(key);
-        while cursor.is_before(key, block) {
-            cursor.advance()?;
-        }
+        cursor.skip_to(*blocks.start())?;
         Ok(cursor)
+    }
+
+    /// Whether there is an entry of logs with `key`, which is looked up once: always the same key.
+    pub(crate) fn has_unknown(self: &Arc<Self>, key: u64) -> Result<bool, IndexError> {
+        if let Some(has) = self.has_unknown.get() {
+            return Ok(*has);
+        }
+        let has = self
+            .seek(Kind::Logs, key, &(0..=u32::MAX), 0)?
+            .entry()
+            .is_some();
+        Ok(*self.has_unknown.get_or_init(|| has))
     }
 
     /// A cursor over all entries of a kind.
     pub(crate) fn scan(self: &Arc<Self>, kind: Kind) -> Result<Cursor, IndexError> {
-        let mut cursor = Cursor::new(self.clone(), kind, 0, CURSOR_PAGES_MAX);
+        let pages = 0..self.trailer.section(kind).1.pages;
+        let mut cursor = Cursor::new(self.clone(), kind, pages, CURSOR_PAGES_MAX);
         cursor.fill()?;
         Ok(cursor)
     }
@@ -193,9 +229,9 @@ pub(crate) struct Cursor {
     kind: Kind,
     /// The only key that is wanted, if it is one.
     only: Option<u64>,
-    /// The next page, counted from the section's first.
-    next: u64,
-    /// Pages of the next read.
+    /// The next page and the end of the wanted ones, counted from the section's first.
+    pages: Range<u64>,
+    /// Most pages of a read.
     at_once: u64,
     /// Pages that were read and not decoded yet.
     bytes: Vec<u8>,
@@ -206,12 +242,12 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    const fn new(run: Arc<RunFile>, kind: Kind, next: u64, at_once: u64) -> Self {
+    const fn new(run: Arc<RunFile>, kind: Kind, pages: Range<u64>, at_once: u64) -> Self {
         Self {
             run,
             kind,
             only: None,
-            next,
+            pages,
             at_once,
             bytes: Vec::new(),
             used: 0,
@@ -228,10 +264,37 @@ impl Cursor {
             .then_some(entry)
     }
 
-    /// Whether it is at an entry before those of `key` from `block` on.
-    fn is_before(&self, key: u64, block: u32) -> bool {
-        let entry = self.entries.get(self.at);
-        entry.is_some_and(|entry| (entry.key, entry.block) < (key, block))
+    /// Whether it is at an entry of `block` with one of the places of `bits`.
+    pub(crate) fn is_at(&self, block: u32, bits: u32) -> bool {
+        let entry = self.entry();
+        entry.is_some_and(|entry| entry.block == block && entry.place & bits != 0)
+    }
+
+    /// Moves on to the first entry of its key with `block` or a later one, from the entry that it is at.
+    pub(crate) fn skip_to(&mut self, block: u32) -> Result<(), IndexError> {
+        let Some(key) = self.only else {
+            return Ok(());
+        };
+        loop {
+            let rest = &self.entries[self.at..];
+            self.at += rest.partition_point(|entry| (entry.key, entry.block) < (key, block));
+            if self.at < self.entries.len() || self.pages.is_empty() {
+                return Ok(());
+            }
+            let fences = &self.run.fences[self.kind as usize];
+            let page = fences.page_of(key, block) as u64;
+            // The page that may have it is not the one after those that were decoded: the key ends there.
+            if page < self.pages.start && fences.key(self.pages.start) != Some(key) {
+                self.pages.start = self.pages.end;
+                return Ok(());
+            }
+            let skipped = page.saturating_sub(self.pages.start);
+            let skipped = skipped.min(self.pages.end - self.pages.start);
+            self.pages.start += skipped;
+            let read = self.bytes.len() - self.used;
+            self.used += (skipped as usize).saturating_mul(PAGE_BYTES).min(read);
+            self.fill()?;
+        }
     }
 
     pub(crate) fn advance(&mut self) -> Result<(), IndexError> {
@@ -242,7 +305,7 @@ impl Cursor {
         let fences = &self.run.fences[self.kind as usize];
         match self.only {
             // The next page begins with a later key: no read is needed to know it.
-            Some(key) if fences.key(self.next) != Some(key) => {
+            Some(key) if fences.key(self.pages.start) != Some(key) => {
                 self.entries.clear();
                 Ok(())
             }
@@ -254,20 +317,19 @@ impl Cursor {
     fn fill(&mut self) -> Result<(), IndexError> {
         self.at = 0;
         self.entries.clear();
-        let (first, section) = self.run.trailer.section(self.kind);
+        let (first, _) = self.run.trailer.section(self.kind);
         if self.used == self.bytes.len() {
-            let pages = self.at_once.min(section.pages.saturating_sub(self.next));
+            let pages = self.at_once.min(self.pages.end - self.pages.start);
             if pages == 0 {
                 return Ok(());
             }
             self.bytes.resize(pages as usize * PAGE_BYTES, 0);
-            let offset = (first + self.next) * PAGE_BYTES as u64;
+            let offset = (first + self.pages.start) * PAGE_BYTES as u64;
             self.run.file.read(&mut self.bytes, offset)?;
             self.run.counters.count_index_read();
             self.used = 0;
-            self.at_once = (self.at_once * 4).min(CURSOR_PAGES_MAX);
         }
-        let page = first + self.next;
+        let page = first + self.pages.start;
         let bytes = &self.bytes[self.used..self.used + PAGE_BYTES];
         let first_block = *self.run.trailer.blocks.start() as u32;
         let identity = self.run.trailer.identity;
@@ -275,7 +337,7 @@ impl Cursor {
         let at = page * PAGE_BYTES as u64;
         decoded.map_err(|error| self.run.file.undecodable(at, &error))?;
         self.used += PAGE_BYTES;
-        self.next += 1;
+        self.pages.start += 1;
         Ok(())
     }
 }

@@ -75,6 +75,30 @@ fn whatever_happens_each_hash_and_each_log_is_found_where_it_is() {
 }
 
 #[test]
+fn searches_over_pages_of_a_key_find_the_same_blocks() {
+    let mut world = World::with_index(7, options(), Default::default());
+    world.blocks(0..6_000);
+    world.catch_up().unwrap();
+    world.index.flush().unwrap();
+    world.index.merge().unwrap();
+    // The index looks at the newest blocks in memory besides.
+    world.blocks(0..20);
+    let index = world.index.clone();
+    let reads = index.stats().index_reads;
+    for _ in 0..400 {
+        world.compare_logs(&index);
+    }
+    let stats = index.stats();
+    assert_eq!(stats.runs, 1, "{stats:?}");
+    say(&format!(
+        "{} entries of logs in {} runs: {} reads for 400 searches",
+        stats.logs,
+        stats.runs,
+        stats.index_reads - reads
+    ));
+}
+
+#[test]
 fn a_look_up_takes_two_reads_at_most() {
     let mut world = World::new(50);
     world.blocks(0..400);

@@ -73,6 +73,10 @@ pub(crate) fn address(random: &mut Random) -> Address {
 }
 
 pub(crate) fn topic(random: &mut Random) -> B256 {
+    // Some that hardly any block has.
+    if random.percent(4) {
+        return keccak256(random.below(500).to_be_bytes());
+    }
     // Small numbers as well, as indexed integers are.
     match random.percent(50) {
         true => B256::from(U256::from(random.below(20))),
@@ -153,6 +157,11 @@ impl World {
     }
 
     pub(crate) fn with(seed: u64, options: Options) -> Self {
+        Self::with_index(seed, options, LITTLE)
+    }
+
+    /// With an index of given sizes.
+    pub(crate) fn with_index(seed: u64, options: Options, of_index: IndexOptions) -> Self {
         let (disk, mut random) = (FaultyDisk::new(seed), Random::new(seed));
         let shared = Arc::new(disk.clone());
         let loaded = Loader::new(shared.clone(), options).unwrap();
@@ -169,7 +178,7 @@ impl World {
                 vec![],
             )
             .unwrap();
-        let index = ChainIndex::create(shared, &db, 0, LITTLE).unwrap();
+        let index = ChainIndex::create(shared, &db, 0, of_index).unwrap();
         Self {
             disk,
             db,
@@ -303,7 +312,7 @@ impl World {
     }
 
     /// Compares a search for random logs with the model: no block is missing, and few are too many.
-    fn compare_logs(&mut self, index: &ChainIndex) {
+    pub(crate) fn compare_logs(&mut self, index: &ChainIndex) {
         let mut random = self.random.clone();
         let mut filter = LogFilter::default();
         for _ in 0..random.below(3) {
