@@ -33,6 +33,8 @@ export async function start(prepare) {
   return {
     url,
     run,
+    folder,
+    pid: server.pid,
     /** Calls a method; an error of the server fails. */
     async ask(method, ...params) {
       const response = await fetch(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }) });

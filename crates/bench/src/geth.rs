@@ -171,8 +171,13 @@ pub(crate) fn failed(command: &str, ended: &Ended, log: &str) -> String {
 /// Whether the log says that the last block was imported. Geth reports errors of an import without
 /// an exit code.
 pub(crate) fn has_imported(log: &str, last: u64) -> bool {
-    let number = format!("number={last} ");
-    let imported = |line: &str| line.contains("Imported new") && line.contains(&number);
+    let number = last.to_string();
+    let imported = |line: &str| {
+        let mut words = line.split_whitespace();
+        // It writes large numbers with commas.
+        let found = words.find_map(|word| word.strip_prefix("number="));
+        line.contains("Imported new") && found.is_some_and(|it| it.replace(',', "") == number)
+    };
     log.lines().any(imported) && !log.contains("Import error")
 }
 
@@ -231,6 +236,8 @@ mod tests {
         let log = "INFO Imported new potential chain segment number=120 hash=1\n";
         assert!(has_imported(log, 120));
         assert!(!has_imported(log, 12));
+        let large = "INFO [t] Imported new chain segment               number=100,100 hash=1\n";
+        assert!(has_imported(large, 100_100));
         assert!(!has_imported(
             &format!("{log}ERROR Import error err=x"),
             120

@@ -1,10 +1,10 @@
 //! A cluster as its users run it: a NATS server, shards with replicas in processes of their own, the feed of a database, reads.
 
-use crate::support::{Fixture, program};
+use crate::support::{Fixture, program, served::Served};
 use cambium::Address;
 use cambium_testkit::NatsServers;
 use cambium_workload::{TOKEN, token_balance_slot};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -232,6 +232,7 @@ fn a_cluster_serves_what_the_database_has() {
         assert_eq!(replica["trouble"], "", "{status:#}");
         assert_eq!(replica["oldest"]["number"], BLOCKS - 4, "{status:#}");
     }
+    is_shown(&cluster);
     let genesis = fs::read(cluster.fixture.genesis()).unwrap();
     let genesis: Value = serde_json::from_slice(&genesis).unwrap();
     let accounts = genesis["alloc"].as_object().unwrap().keys();
@@ -267,6 +268,23 @@ fn a_cluster_serves_what_the_database_has() {
         other,
     ]);
     refused.fails(1, &["no configured builder"]);
+}
+
+/// A server of the database shows the shards of the cluster.
+fn is_shown(cluster: &Cluster) {
+    let server = Served::start(&cluster.fixture.db(), &["--cluster", &cluster.nats]);
+    let shards = server.result("cambium_shards", json!([]));
+    let shards = shards["shards"].as_array().unwrap();
+    for (shard, (from, to)) in shards.iter().zip([("0", "7"), ("8", "f")]) {
+        assert_eq!((&shard["from"], &shard["to"]), (&json!(from), &json!(to)));
+        let replicas = shard["replicas"].as_array().unwrap();
+        assert_eq!(replicas.len(), 2, "{shard:#}");
+        for replica in replicas {
+            assert_eq!(replica["number"], BLOCKS, "{shard:#}");
+            assert_eq!(replica["error"], Value::Null, "{shard:#}");
+        }
+    }
+    assert_eq!(shards.len(), 2);
 }
 
 /// Databases that had the first half of the chain follow the cluster: a full one, which is killed on its way, and one without

@@ -150,6 +150,10 @@ pub(crate) enum Failure {
     #[cfg(any(feature = "cluster", feature = "serve"))]
     #[error("{0}")]
     Serve(String),
+    /// Address of a collector, and what is wrong.
+    #[cfg(feature = "otlp")]
+    #[error("spans can't be sent to {url}: {what}")]
+    Collector { url: String, what: String },
     #[error("{} exists already, and a new database is made in a directory that does not", .0.display())]
     NewExists(PathBuf),
     #[error("{} exists already: choose another directory for the demonstration", .0.display())]
@@ -341,6 +345,8 @@ impl Failure {
             | Self::Demo(_) => Exit::CouldNotBeDone,
             #[cfg(any(feature = "cluster", feature = "serve"))]
             Self::Serve(_) => Exit::CouldNotBeDone,
+            #[cfg(feature = "otlp")]
+            Self::Collector { .. } => Exit::WrongUsage,
             #[cfg(feature = "cluster")]
             Self::Cluster(_) => Exit::CouldNotBeDone,
         }

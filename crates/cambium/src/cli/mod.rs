@@ -14,6 +14,7 @@ mod block_ref;
 mod args;
 mod rpc;
 mod about;
+mod log;
 mod elsewhere;
 mod figures;
 mod open;
@@ -47,9 +48,7 @@ mod import;
 mod kv;
 mod demo;
 
-use args::{
-    Args, Command, LogFormat, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand,
-};
+use args::{Args, Command, history::HistoryCommand, index::IndexCommand, maintenance::DbCommand};
 use clap::{
     FromArgMatches,
     error::{ContextKind, ErrorKind},
@@ -58,8 +57,7 @@ use config::Config;
 use error::{Exit, Failure};
 use output::{Output, Report};
 use serde_json::json;
-use std::{env, ffi::OsString, io::IsTerminal, process::ExitCode};
-use tracing_subscriber::EnvFilter;
+use std::{env, ffi::OsString, process::ExitCode};
 
 pub(crate) fn main() -> ExitCode {
     signals::catch_size_limit();
@@ -85,7 +83,10 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let out = Output::new(args.json, args.quiet);
-    log_to_standard_error(&args.log, args.log_format);
+    let _log = match log::begin(&args) {
+        Ok(log) => log,
+        Err(failure) => return out.print_failure(&failure).into(),
+    };
     let is_account = args.command.gives_account();
     let done = run(&args.command, &config, &out);
     let done = done.and_then(|report| out.print(&report, is_account));
@@ -136,6 +137,7 @@ fn from_environment(error: &clap::Error, arguments: &[OsString]) -> Option<(&'st
         ("--log", "CAMBIUM_LOG"),
         ("--log-format", "CAMBIUM_LOG_FORMAT"),
         ("--config", "CAMBIUM_CONFIG"),
+        ("--otlp", "OTEL_EXPORTER_OTLP_ENDPOINT"),
     ];
     let (name, variable) = variables
         .into_iter()
@@ -149,21 +151,6 @@ fn from_environment(error: &clap::Error, arguments: &[OsString]) -> Option<(&'st
     };
     let value = env::var(variable).ok()?;
     (!arguments.iter().any(is_given)).then_some((variable, value))
-}
-
-/// Prints what the engine does. The levels were checked with the arguments.
-fn log_to_standard_error(levels: &str, format: LogFormat) {
-    let levels = if levels.is_empty() { "warn" } else { levels };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(levels))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        // It would report a pipe that is closed to that pipe, and panic.
-        .log_internal_errors(false);
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
 }
 
 fn run(command: &Command, config: &Config, out: &Output) -> Result<Report, Failure> {

@@ -1,5 +1,7 @@
 //! The chain over JSON-RPC.
 
+#[cfg(feature = "cluster")]
+use super::args::serve::ShownArgs;
 use super::{
     args::{
         database::DbArgs,
@@ -18,7 +20,6 @@ use cambium::{
     history::{HistoryFollower, WholeNodes},
     index::IndexFollower,
 };
-use cambium_metrics::WeakRegistry;
 use cambium_rpc::{
     Access, Engine, JwtSecret, Limits, Methods, Pool, PoolLimits, ServeError, Served, Server,
     Service,
@@ -53,6 +54,11 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
         .map_err(Failure::serve)?;
     let shown = Serving::new(args.metrics.metrics, "server", &runtime, out)?;
     let methods = Methods::of_chain().with_explorer(shown.registry());
+    #[cfg(feature = "cluster")]
+    let methods = {
+        let ShownArgs { cluster, on, tls } = &args.cluster;
+        super::cluster::show(methods, cluster, on, tls, runtime.handle())?
+    };
     let known = |group: &str| methods.names().any(|name| group_of(name) == group);
     if let Some(group) = args.api.iter().find(|group| !known(group)) {
         return Err(Failure::serve(format!(
@@ -173,16 +179,15 @@ pub(crate) fn serve(args: &ServeArgs, out: &Output) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Begins to serve a chain that this process writes, beside its work.
+/// Begins to serve a chain that this process writes, beside its work, by these methods.
 pub(crate) fn beside(
     node: &Arc<Node>,
     address: SocketAddr,
-    registry: WeakRegistry,
+    methods: Methods,
     runtime: &Runtime,
     out: &Output,
 ) -> Result<(Beside, Arc<Service>), Failure> {
     let served = Arc::new(Served::new(Arc::clone(node), Limits::default()));
-    let methods = Methods::of_chain().with_explorer(registry);
     let service = Arc::new(Service::new(served, methods).with_page());
     let server = runtime
         .block_on(Server::listen(address))

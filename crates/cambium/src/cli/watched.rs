@@ -1,8 +1,12 @@
 //! What others see of an import while it runs: its figures, and the chain over JSON-RPC.
 
+#[cfg(all(feature = "cluster", feature = "serve"))]
+use super::args::cluster::FollowArgs;
 use super::{args::import::ImportArgs, beside::Serving, error::Failure, output::Output};
 use cambium::{Db, Node, chain::ImportProgress};
 use cambium_metrics::{Count, LabelledMetrics, MetricsHost};
+#[cfg(feature = "serve")]
+use cambium_rpc::Methods;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
@@ -49,8 +53,15 @@ impl Watched {
         let server = match args.serve {
             Some(address) => {
                 let (server, service) = {
-                    let registry = serving.registry();
-                    super::serve::beside(node, address, registry, &runtime, out)?
+                    let methods = Methods::of_chain().with_explorer(serving.registry());
+                    #[cfg(feature = "cluster")]
+                    let methods = {
+                        let FollowArgs {
+                            follow, on, tls, ..
+                        } = &args.following;
+                        super::cluster::show(methods, follow, on, tls, runtime.handle())?
+                    };
+                    super::serve::beside(node, address, methods, &runtime, out)?
                 };
                 serving.add(service);
                 Some(server)

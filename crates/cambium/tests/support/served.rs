@@ -10,7 +10,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::Path,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     thread,
 };
 
@@ -24,10 +24,17 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(db: &Path, more: &[&str]) -> Self {
-        let mut child = program()
+        let mut command = program();
+        command
             .args(["serve", "--json", "--http", "0", "--datadir"])
             .arg(db)
-            .args(more)
+            .args(more);
+        Self::of(command)
+    }
+
+    /// Waits until what a command starts says that it serves.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -100,6 +100,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "FORMAT", global = true, env = "CAMBIUM_LOG_FORMAT",
           default_value = "text", help_heading = ALL)]
     pub(crate) log_format: LogFormat,
+    /// Send spans to this collector of OpenTelemetry by OTLP over HTTP, such as http://127.0.0.1:4318. OTEL_TRACES_SAMPLER
+    /// and the other variables of OpenTelemetry say which and how
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL", global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", help_heading = ALL)]
+    pub(crate) otlp: Option<String>,
     /// File of values of options, in TOML
     #[arg(long, value_name = "FILE", global = true, env = "CAMBIUM_CONFIG", help_heading = ALL)]
     pub(crate) config: Option<PathBuf>,

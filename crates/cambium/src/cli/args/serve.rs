@@ -1,5 +1,7 @@
 //! Arguments of `cambium serve`.
 
+#[cfg(feature = "cluster")]
+use super::cluster::{OnNatsArgs, TlsArgs};
 use super::{
     super::numbers::{parse_count, parse_file_size},
     database::DbArgs,
@@ -22,7 +24,8 @@ Examples:
   cambium serve -d DIR --engine 8551             for a consensus client: blocks come from it
 
 Nothing is asked of clients, neither a password nor a certificate: whoever reaches the address may call all methods of --api, and
-keep as much of the machine busy as --threads says. Put a proxy in front of it before it listens on other addresses than the loopback.
+keep as much of the machine busy as --threads says. With the group cambium that is also all figures of the process, which --metrics has
+at an address of its own: leave the group out where strangers come. Put a proxy in front of it before it listens on other addresses than the loopback.
 
 With --json, when it ends: address, head_number, head_hash, requests, calls and errors (what was answered).";
 
@@ -53,6 +56,9 @@ pub(crate) struct ServeArgs {
     pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    pub(crate) cluster: ShownArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
@@ -71,6 +77,20 @@ pub(crate) struct EngineArgs {
     /// [default: jwt.hex in the directory of the database]
     #[arg(long, value_name = "FILE", requires = "engine")]
     pub(crate) jwt: Option<PathBuf>,
+}
+
+/// A cluster whose shards are shown.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "For a cluster")]
+pub(crate) struct ShownArgs {
+    /// Show the shards of a cluster on the explorer page, and answer `cambium_shards`: address of a NATS server, once for each
+    #[arg(long, value_name = "URL")]
+    pub(crate) cluster: Vec<String>,
+    #[command(flatten)]
+    pub(crate) on: OnNatsArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// What a server allows.

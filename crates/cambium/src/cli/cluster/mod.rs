@@ -8,6 +8,7 @@ mod init;
 mod feed;
 mod republish;
 mod shard;
+mod replicas;
 mod status;
 mod get;
 mod nats_server;
@@ -17,8 +18,12 @@ mod client;
 mod validator;
 mod follow;
 mod storage;
+#[cfg(feature = "serve")]
+mod shown;
 
 pub(crate) use follow::follow;
+#[cfg(feature = "serve")]
+pub(crate) use shown::show;
 pub(crate) use storage::storage_of;
 
 use super::{

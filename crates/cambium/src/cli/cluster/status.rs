@@ -7,8 +7,9 @@ use super::{
         output::{Report, bytes, count},
     },
     connect, members,
+    replicas::{self, Replica},
 };
-use cambium_cluster::{Role, ShardRange, StatusReply, Stream};
+use cambium_cluster::{Role, Stream};
 use serde_json::json;
 use std::fmt::Write;
 
@@ -21,22 +22,11 @@ pub(super) fn run(args: &StatusArgs) -> Result<Report, Failure> {
     let bounds = stream.bounds().map_err(Failure::cluster)?;
     let epoch = registry.epoch().map_err(Failure::cluster)?;
     let roles = members::roles(&registry)?;
-    let mut replicas = Vec::new();
-    let mut builders = Vec::new();
-    for (name, role) in &roles {
-        let Role::Shard { range, address } = role else {
-            builders.push(role.to_string());
-            continue;
-        };
-        let client = members::client(address, tls.as_ref(), runtime.handle())?;
-        replicas.push(Replica {
-            name,
-            range: *range,
-            address,
-            status: runtime.block_on(client.status()),
-        });
-    }
-    replicas.sort_by_key(|replica| (replica.range.count(), replica.range.index()));
+    let builders = roles
+        .iter()
+        .filter(|(_, role)| matches!(role, Role::Builder { .. }));
+    let builders: Vec<_> = builders.map(|(_, role)| role.to_string()).collect();
+    let replicas = replicas::ask(&roles, tls.as_ref(), runtime.handle())?;
     let shards = members::count_of(&roles).unwrap_or(0);
     let unserved: Vec<_> = (0..shards)
         .filter(|index| !replicas.iter().any(|it| it.serves(*index)))
@@ -56,7 +46,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<Report, Failure> {
         text.push_str("No shard is there: cambium shard starts one.\n");
     }
     for replica in &replicas {
-        replica.describe(&mut text, last.0);
+        describe(replica, &mut text, last.0);
     }
     for index in &unserved {
         let _ = writeln!(text, "Shard {index} is served by nobody: reads of it fail.");
@@ -67,7 +57,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<Report, Failure> {
         "shards": shards,
         "builders": builders,
         "unserved": unserved,
-        "replicas": replicas.iter().map(Replica::json).collect::<Vec<_>>(),
+        "replicas": replicas.iter().map(to_json).collect::<Vec<_>>(),
     });
     let mut report = Report::new(text.trim_end().to_owned(), json);
     if !unserved.is_empty() || shards == 0 {
@@ -76,90 +66,75 @@ pub(super) fn run(args: &StatusArgs) -> Result<Report, Failure> {
     Ok(report)
 }
 
-struct Replica<'a> {
-    name: &'a str,
-    range: ShardRange,
-    address: &'a str,
-    status: Result<StatusReply, String>,
+fn describe(replica: &Replica, text: &mut String, last: u64) {
+    let Replica {
+        name,
+        range,
+        address,
+        status,
+    } = replica;
+    let (index, count_of) = (range.index(), range.count());
+    let _ = write!(
+        text,
+        "  shard {index:>2} of {count_of}  {name:<20} {address:<28}"
+    );
+    let _ = match status {
+        Err(error) => writeln!(text, "does not answer: {error}"),
+        Ok(status) => match (status.oldest(), status.newest()) {
+            (Some(oldest), Some(newest)) => {
+                let behind = last.saturating_sub(status.position);
+                let behind = match behind {
+                    0 => "at the end of the stream".to_owned(),
+                    1 => "1 record behind".to_owned(),
+                    behind => format!("{} records behind", count(behind)),
+                };
+                writeln!(
+                    text,
+                    "blocks {} to {}, {behind}, {}, {} keys read",
+                    count(oldest.number),
+                    count(newest.number),
+                    bytes(status.memory_bytes),
+                    count(status.keys)
+                )
+            }
+            _ => writeln!(text, "has no state yet: {}", status.loading),
+        },
+    };
+    if let Ok(status) = status
+        && !status.trouble.is_empty()
+    {
+        let _ = writeln!(text, "      {}", status.trouble);
+    }
 }
 
-impl Replica<'_> {
-    /// Whether it has a state of the shard with this number.
-    fn serves(&self, index: usize) -> bool {
-        let has_state = self.status.as_ref().is_ok_and(|it| it.newest().is_some());
-        self.range.index() == index && has_state
-    }
-
-    fn describe(&self, text: &mut String, last: u64) {
-        let Self {
-            name,
-            range,
-            address,
-            status,
-        } = self;
-        let (index, count_of) = (range.index(), range.count());
-        let _ = write!(
-            text,
-            "  shard {index:>2} of {count_of}  {name:<20} {address:<28}"
-        );
-        let _ = match status {
-            Err(error) => writeln!(text, "does not answer: {error}"),
-            Ok(status) => match (status.oldest(), status.newest()) {
-                (Some(oldest), Some(newest)) => {
-                    let behind = last.saturating_sub(status.position);
-                    let behind = match behind {
-                        0 => "at the end of the stream".to_owned(),
-                        1 => "1 record behind".to_owned(),
-                        behind => format!("{} records behind", count(behind)),
-                    };
-                    writeln!(
-                        text,
-                        "blocks {} to {}, {behind}, {}, {} keys read",
-                        count(oldest.number),
-                        count(newest.number),
-                        bytes(status.memory_bytes),
-                        count(status.keys)
-                    )
-                }
-                _ => writeln!(text, "has no state yet: {}", status.loading),
-            },
-        };
-        if let Ok(status) = status
-            && !status.trouble.is_empty()
-        {
-            let _ = writeln!(text, "      {}", status.trouble);
+fn to_json(replica: &Replica) -> serde_json::Value {
+    let mut json = json!({
+        "name": replica.name,
+        "shard": replica.range.index(),
+        "count": replica.range.count(),
+        "address": replica.address,
+    });
+    match &replica.status {
+        Err(error) => json["error"] = json!(error),
+        Ok(status) => {
+            let block = |block: Option<cambium::BlockId>| {
+                block.map(|block| json!({ "number": block.number, "hash": block.hash }))
+            };
+            json["oldest"] = json!(block(status.oldest()));
+            json["newest"] = json!(block(status.newest()));
+            json["position"] = json!(status.position);
+            json["epoch"] = json!(status.epoch);
+            json["versions"] = json!(status.versions);
+            json["memory_bytes"] = json!(status.memory_bytes);
+            json["updates"] = json!(status.updates);
+            json["refused"] = json!(status.refused);
+            json["reads"] = json!(status.reads);
+            json["keys"] = json!(status.keys);
+            json["bag_bytes"] = json!(status.bag_bytes);
+            json["turned_away"] = json!(status.turned_away);
+            json["loading"] = json!(status.loading);
+            json["trouble"] = json!(status.trouble);
         }
     }
-
-    fn json(&self) -> serde_json::Value {
-        let mut json = json!({
-            "name": self.name,
-            "shard": self.range.index(),
-            "count": self.range.count(),
-            "address": self.address,
-        });
-        match &self.status {
-            Err(error) => json["error"] = json!(error),
-            Ok(status) => {
-                let block = |block: Option<cambium::BlockId>| {
-                    block.map(|block| json!({ "number": block.number, "hash": block.hash }))
-                };
-                json["oldest"] = json!(block(status.oldest()));
-                json["newest"] = json!(block(status.newest()));
-                json["position"] = json!(status.position);
-                json["epoch"] = json!(status.epoch);
-                json["versions"] = json!(status.versions);
-                json["memory_bytes"] = json!(status.memory_bytes);
-                json["updates"] = json!(status.updates);
-                json["refused"] = json!(status.refused);
-                json["reads"] = json!(status.reads);
-                json["keys"] = json!(status.keys);
-                json["bag_bytes"] = json!(status.bag_bytes);
-                json["turned_away"] = json!(status.turned_away);
-                json["loading"] = json!(status.loading);
-                json["trouble"] = json!(status.trouble);
-            }
-        }
-        json
-    }
+    json
 }
