@@ -273,6 +273,7 @@ pub(crate) fn execution_error<E: Into<ChainError> + Display>(
 ) -> ChainError {
     match error {
         ExecutionError::Database(error) => error.into(),
+        ExecutionError::Signature(error) => ChainError::invalid(id, error),
         fault => ChainError::invalid(id, BlockFault::Execution(fault.to_string())),
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 use alloy_primitives::{Address, B256, Bytes};
 use cambium_evm::{
     BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
-    Outcome, StateRead,
+    Outcome, RecoveredMeanwhile, StateRead,
 };
 use cambium_primitives::{AccessList, BlockId, Changes};
 use cambium_state::{Sealed, StateError, View};
@@ -315,6 +315,21 @@ impl Chain {
         let recovered = self.senders(block);
         let recovered = recovered.map_err(|error| ChainError::invalid(*id, error))?;
         Ok(recovered.into())
+    }
+
+    /// Senders that are recovered while a block is executed; `None` if an executor needs all of them first.
+    pub(crate) fn recovered_meanwhile<'a>(
+        &self,
+        ready: &Ready<'a>,
+    ) -> Option<RecoveredMeanwhile<'a>> {
+        let executor = self.executor();
+        let kind = executor
+            .kind
+            .for_block(ready.given.is_some(), executor.threads.get());
+        let block = &ready.prepared.block;
+        let low = self.spec().has_low_signatures(&block.header);
+        (kind == ExecutorKind::Sequential)
+            .then(|| RecoveredMeanwhile::new(&block.body.transactions, low))
     }
 
     /// The executor's input, and whether the outcome's access list is wanted: by the fork's rules, or because a list came

@@ -6,7 +6,7 @@
 //!   set_canonical   head, safe, finalized: one record of the log            branches are freed
 //! ```
 
-use crate::{Chain, ChainError, PreparedBlock, Timings, execute::Step};
+use crate::{Block, Chain, ChainError, PreparedBlock, Timings, execute::Step};
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::Outcome;
 use cambium_primitives::BlockId;
@@ -54,6 +54,21 @@ impl Chain {
         access_list: Option<&[u8]>,
     ) -> Result<InsertedBlock, ChainError> {
         self.insert_prepared(&self.prepare(rlp, access_list)?)
+    }
+
+    /// Does the same as [`Chain::insert`] for a block that the caller has decoded, or composed of a payload. `rlp` is the encoding of
+    /// `block`, which is not verified. Senders are recovered while the block is executed, where one thread executes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chain::insert`], but for [`ChainError::NotABlock`].
+    pub fn insert_decoded(
+        &self,
+        block: Block,
+        rlp: Bytes,
+        access_list: Option<&[u8]>,
+    ) -> Result<InsertedBlock, ChainError> {
+        self.insert_prepared(&self.prepare_unrecovered(block, rlp, access_list)?)
     }
 
     /// Does the same as [`Chain::insert`] for a block that [`Chain::prepare`] has decoded.

@@ -31,7 +31,8 @@ pub struct PreparedBlock {
     pub(crate) id: BlockId,
     pub(crate) block: Block,
     pub(crate) rlp: Bytes,
-    /// `None` if the block's access list or its state update is to be applied, which needs no senders.
+    /// `None` if the block's access list or its state update is to be applied, which needs no senders, or if they are recovered
+    /// while it is executed.
     pub(crate) senders: Option<Result<Vec<Address>, SignatureError>>,
     pub(crate) access_list: Option<Result<AccessList, BodyError>>,
     /// The state update that came with it, or why it can't be decoded.
@@ -177,6 +178,23 @@ impl Chain {
         debug_assert_eq!(alloy_rlp::encode(&block), *rlp);
         let announced = self.announce(block.header.clone(), &rlp, &OnTheirWay::new(0))?;
         Ok(self.recovered(self.decoded(announced.id, block, rlp, access_list, None)))
+    }
+
+    /// Prepares a block as [`prepare_decoded`](Self::prepare_decoded), to be executed at once: without senders, which are recovered while it
+    /// is executed.
+    pub(crate) fn prepare_unrecovered(
+        &self,
+        block: Block,
+        rlp: Bytes,
+        access_list: Option<&[u8]>,
+    ) -> Result<PreparedBlock, ChainError> {
+        debug_assert_eq!(alloy_rlp::encode(&block), *rlp);
+        let announced = self.announce(block.header.clone(), &rlp, &OnTheirWay::new(0))?;
+        let decoded = self.decoded(announced.id, block, rlp, access_list, None);
+        Ok(PreparedBlock {
+            senders: None,
+            ..decoded.with_senders(Ok(Vec::new()))
+        })
     }
 
     /// Completes the preparation on the calling thread.

@@ -25,6 +25,7 @@ use cambium_evm::{ExecutionCounts, Hooks, ListedChanges, Outcome, listed_changes
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{Session, Staged, StateError, WithoutBody};
 use std::{
+    borrow::Cow,
     ops::Deref,
     sync::Arc,
     time::{Duration, Instant},
@@ -182,8 +183,16 @@ impl Chain {
         mode: Mode,
     ) -> Result<Values, ChainError> {
         let id = ready.prepared.id;
-        let senders = self.ready_senders(ready)?;
-        let (input, is_listed) = self.input_of(ready, &senders);
+        let recovered = match outcome.is_none() && ready.prepared.senders.is_none() {
+            true => self.recovered_meanwhile(ready),
+            false => None,
+        };
+        let senders = match recovered {
+            Some(_) => Cow::default(),
+            None => self.ready_senders(ready)?,
+        };
+        let (mut input, is_listed) = self.input_of(ready, &senders);
+        input.recovered = recovered.as_ref();
         let start = Instant::now();
         let mut session = ready.view.clone().session();
         let is_early = ready.given.is_some() && matches!(mode, Mode::Alone { .. });
@@ -204,7 +213,16 @@ impl Chain {
                     counts: Some(&mut counts),
                     ..Hooks::default()
                 };
-                let executed = self.execute_by_choice(&input, &reads, hooks);
+                let execute = || self.execute_by_choice(&input, &reads, hooks);
+                let executed = match &recovered {
+                    Some(recovered) => recovered.during(execute),
+                    None => execute(),
+                };
+                // An invalid signature is the first fault of a block, whatever else there is.
+                if let (Err(_), Some(recovered)) = (&executed, &recovered) {
+                    let checked = recovered.check();
+                    checked.map_err(|error| ChainError::invalid(id, error))?;
+                }
                 executed.map_err(|error| execution_error(id, error))?
             }
         };

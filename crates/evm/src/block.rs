@@ -1,20 +1,11 @@
 //! Input and outcome of executing a block.
 
-use crate::Rules;
-use alloy_consensus::{EthereumTxEnvelope, Header, ReceiptEnvelope, TxEip4844};
+use crate::{Block, Receipt, RecoveredMeanwhile, Rules, SignatureError, Transaction};
+use alloy_consensus::Header;
 use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_primitives::{Address, B256, Bloom, Bytes};
 use cambium_primitives::{AccessList, Changes, PreStateValues};
 use revm::context::result::InvalidTransaction;
-
-/// A signed transaction as it appears in a block. Blob transactions come without their blobs.
-pub type Transaction = EthereumTxEnvelope<TxEip4844>;
-
-/// A block: header, transactions, ommers, withdrawals.
-pub type Block = alloy_consensus::Block<Transaction>;
-
-/// A transaction's receipt, including its logs bloom.
-pub type Receipt = ReceiptEnvelope;
 
 /// A block to execute.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +18,9 @@ pub struct BlockInput<'a> {
     pub transactions: &'a [Transaction],
     /// The sender of each transaction, as [`recover_senders`](crate::recover_senders) returns them.
     pub senders: &'a [Address],
+    /// Where senders come from if they are not known yet: `senders` is empty then, and the executor must be
+    /// [`Sequential`](crate::Sequential).
+    pub recovered: Option<&'a RecoveredMeanwhile<'a>>,
     /// Headers of the ommers, which are rewarded before the merge.
     pub ommers: &'a [Header],
     /// Withdrawals; empty before Shanghai.
@@ -50,10 +44,19 @@ impl<'a> BlockInput<'a> {
             header,
             transactions,
             senders,
+            recovered: None,
             ommers: &[],
             withdrawals: &[],
             access_list: None,
             pre_state: None,
+        }
+    }
+
+    /// The sender of a transaction.
+    pub(crate) fn sender(&self, index: usize) -> Result<Address, SignatureError> {
+        match self.recovered {
+            Some(recovered) => recovered.sender(index),
+            None => Ok(self.senders[index]),
         }
     }
 
@@ -115,6 +118,9 @@ pub enum ExecutionError<E> {
         /// The rule that it breaks.
         reason: TransactionFault,
     },
+    /// The sender of a transaction can't be recovered: see [`BlockInput::recovered`].
+    #[error(transparent)]
+    Signature(SignatureError),
     /// A system call that must succeed at the end of the block failed.
     #[error("system call to {contract} fails: {reason}")]
     SystemCall {
@@ -149,6 +155,7 @@ impl<E> ExecutionError<E> {
             Self::InvalidTransaction { index, reason } => {
                 ExecutionError::InvalidTransaction { index, reason }
             }
+            Self::Signature(error) => ExecutionError::Signature(error),
             Self::SystemCall { contract, reason } => {
                 ExecutionError::SystemCall { contract, reason }
             }

@@ -11,8 +11,9 @@ mod helpers;
 mod rules;
 mod read;
 mod account;
-mod block;
+mod envelopes;
 mod senders;
+mod block;
 mod recorder;
 mod cache;
 mod access_list;
@@ -48,21 +49,22 @@ pub use ahead::{AheadState, KnownKeys, Scouts, may_run_code};
 pub use amsterdam::new_slot_gas;
 pub use auto::MeasuredChoice;
 pub use batch::{BatchBlock, execute_batch};
-pub use block::{
-    Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
-};
+pub use block::{BlockInput, ExecutionError, Outcome, TransactionFault};
 pub use block_executor::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN, PARALLEL_GAS_MIN};
 pub use block_state::{BlockChanges, BlockState};
 pub use call::{CallContext, CallDatabase, Called, Calls, StepAccessRecorder};
 pub use candidates::{Chosen, execute_candidates};
 pub use env::{block_env, config_env, transaction_env};
+pub use envelopes::{Block, Receipt, Transaction};
 pub use executor::{ClaimedChanges, ExecutionCounts, Executor, Hooks, RootAfter, Timed};
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;
 pub use read::{ManyRead, StateRead};
 pub use recorder::{Recorder, Touched};
 pub use rules::Rules;
-pub use senders::{SignatureError, recover_part, recover_sender, recover_senders};
+pub use senders::{
+    RecoveredMeanwhile, SignatureError, recover_part, recover_sender, recover_senders,
+};
 pub use sequential::Sequential;
 pub use step::BlockGas;
 pub use system::deposits;

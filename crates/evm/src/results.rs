@@ -1,7 +1,8 @@
 //! Assembly of a block's outcome from the results of its steps, in order.
 
 use crate::{
-    BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
+    BlockInput, ExecutionError, Outcome, Receipt, RecoveredMeanwhile, Transaction,
+    TransactionFault,
     access_list::{AccessListBuilder, StepAccesses},
     amsterdam,
     step::{BlockGas, TransactionResult, set_blooms},
@@ -74,7 +75,9 @@ impl Limits {
 
 /// Fails if the numbers of senders and transactions differ.
 pub(crate) fn check_senders<E>(input: &BlockInput<'_>) -> Result<(), ExecutionError<E>> {
-    let (senders, transactions) = (input.senders.len(), input.transactions.len());
+    let recovered = input.recovered.map(RecoveredMeanwhile::len);
+    let senders = recovered.unwrap_or(input.senders.len());
+    let transactions = input.transactions.len();
     if senders != transactions {
         return Err(ExecutionError::SenderCount {
             senders,

@@ -3,8 +3,14 @@
 use crate::{Transaction, helpers::HELPERS};
 use alloy_consensus::transaction::SignerRecoverable;
 use alloy_primitives::Address;
-use cambium_crew::threads;
-use std::convert::Infallible;
+use cambium_crew::{Helpers, threads};
+use std::{
+    convert::Infallible,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// No sender can be recovered from a transaction's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +79,95 @@ pub fn recover_senders(
     Ok(senders)
 }
 
+/// The senders of a block's transactions, which are recovered while the block is executed: a block that comes alone does not wait for
+/// all signatures before its first transaction runs.
+#[derive(Debug)]
+pub struct RecoveredMeanwhile<'a> {
+    transactions: &'a [Transaction],
+    homestead: bool,
+    /// Senders of [`BATCH`] transactions each.
+    parts: Vec<OnceLock<Result<Vec<Address>, SignatureError>>>,
+    /// The next part that a helper takes.
+    next: AtomicUsize,
+}
+
+impl<'a> RecoveredMeanwhile<'a> {
+    /// None of them recovered yet. `homestead` is that of [`recover_sender`].
+    pub fn new(transactions: &'a [Transaction], homestead: bool) -> Self {
+        let parts = transactions.len().div_ceil(BATCH);
+        Self {
+            transactions,
+            homestead,
+            parts: (0..parts).map(|_| OnceLock::new()).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Number of transactions.
+    pub const fn len(&self) -> usize {
+        self.transactions.len()
+    }
+
+    /// Whether there are no transactions.
+    pub const fn is_empty(&self) -> bool {
+        self.transactions.is_empty()
+    }
+
+    /// The sender of a transaction, which is recovered here if no helper has begun with it, and waited for if one has.
+    ///
+    /// # Errors
+    ///
+    /// If its signature is invalid, or that of one of the next few transactions.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such transaction.
+    pub fn sender(&self, index: usize) -> Result<Address, SignatureError> {
+        let part = self.part(index / BATCH).as_ref();
+        part.map(|senders| senders[index % BATCH])
+            .map_err(|error| *error)
+    }
+
+    /// Recovers all that are left.
+    ///
+    /// # Errors
+    ///
+    /// For the first signature that is invalid.
+    pub fn check(&self) -> Result<(), SignatureError> {
+        self.during(|| {
+            let mut parts = (0..self.parts.len()).map(|part| self.part(part));
+            parts.try_for_each(|part| part.as_ref().map(|_| ()).map_err(|error| *error))
+        })
+    }
+
+    /// Runs `execute` on this thread, while helpers recover senders on others, the first ones first.
+    pub fn during<R>(&self, execute: impl FnOnce() -> R) -> R {
+        let helpers = (threads() - 1).min(self.parts.len());
+        let help = |_: &Helpers<'_>| {
+            while let next = self.next.fetch_add(1, Ordering::Relaxed)
+                && next < self.parts.len()
+            {
+                self.part(next);
+            }
+        };
+        HELPERS.lead(&help, |others| {
+            others.call(helpers);
+            let result = execute();
+            // Nobody begins with what is left.
+            self.next.store(self.parts.len(), Ordering::Relaxed);
+            result
+        })
+    }
+
+    fn part(&self, part: usize) -> &Result<Vec<Address>, SignatureError> {
+        self.parts[part].get_or_init(|| {
+            let first = part * BATCH;
+            let end = self.transactions.len().min(first + BATCH);
+            recover_part(first, &self.transactions[first..end], self.homestead)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +226,30 @@ mod tests {
             recover_senders(&transactions, true),
             Err(SignatureError { index: 1 })
         );
+    }
+    #[test]
+    fn senders_are_recovered_by_whoever_needs_them_first() {
+        let mut transactions: Vec<_> = (1..=41).map(|key| signed(key, key.into())).collect();
+        let senders = recover_senders(&transactions, true).unwrap();
+        let meanwhile = RecoveredMeanwhile::new(&transactions, true);
+        // Without helpers, and from both ends at once.
+        assert_eq!(meanwhile.sender(40), Ok(senders[40]));
+        let found = meanwhile.during(|| {
+            let all = (0..41).map(|index| meanwhile.sender(index));
+            all.collect::<Result<Vec<_>, _>>()
+        });
+        assert_eq!(found, Ok(senders));
+        assert_eq!(meanwhile.check(), Ok(()));
+
+        for index in [30, 9] {
+            transactions[index] = malleated(&transactions[index]);
+        }
+        let meanwhile = RecoveredMeanwhile::new(&transactions, true);
+        assert!(meanwhile.during(|| meanwhile.sender(0)).is_ok());
+        assert_eq!(meanwhile.check(), Err(SignatureError { index: 9 }));
+        assert_eq!(meanwhile.sender(30), Err(SignatureError { index: 30 }));
+        let none = RecoveredMeanwhile::new(&[], true);
+        assert!(none.is_empty());
+        assert_eq!(none.check(), Ok(()));
     }
 }

@@ -208,7 +208,11 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
     ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>> {
         let fault = |reason| ExecutionError::InvalidTransaction { index, reason };
         let transaction = &self.input.transactions[index];
-        let env = env::transaction_env(transaction, self.input.senders[index]);
+        let sender = self
+            .input
+            .sender(index)
+            .map_err(ExecutionError::Signature)?;
+        let env = env::transaction_env(transaction, sender);
         self.evm.ctx().set_tx(env);
         let result: Result<ExecutionResult, _> = handler.run(&mut self.evm);
         let state = self.evm.ctx().journaled_state.finalize();

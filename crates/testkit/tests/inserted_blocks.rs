@@ -1,10 +1,14 @@
 //! Blocks that are inserted without becoming the head, and heads that are chosen afterwards: as a
 //! consensus client does.
 
-use alloy_consensus::{Header, proofs::calculate_receipt_root};
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use alloy_consensus::{
+    Header, SignableTransaction,
+    proofs::{calculate_receipt_root, calculate_transaction_root},
+};
+use alloy_primitives::{Address, B256, Bytes, Signature, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{Block, BlockFault, BlockSource, Chain, ChainError, ChainSealer, Fork};
+use cambium_evm::{BlockExecutor, ExecutorKind, Transaction};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{FaultyDisk, Options, StateError};
 use cambium_workload::{BlockSealer, BlockSize, Workload, WorkloadParams};
@@ -274,6 +278,57 @@ fn an_invalid_block_is_refused_and_leaves_nothing() {
     );
     assert!(is_refused, "{refused}");
     assert_eq!(chain.db().head().number, 0);
+}
+
+/// The same transaction with a signature that nobody has made.
+fn badly_signed(transaction: &Transaction) -> Transaction {
+    let signature = Signature::new(U256::ZERO, U256::ONE, false);
+    match transaction {
+        Transaction::Legacy(signed) => signed.tx().clone().into_signed(signature).into(),
+        Transaction::Eip1559(signed) => signed.tx().clone().into_signed(signature).into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn senders_that_are_recovered_during_execution_lead_to_the_same_faults() {
+    let sequential = BlockExecutor::new(ExecutorKind::Sequential);
+    let chain = chain_on(&FaultyDisk::new(6)).with_executor(sequential);
+    let blocks = branch(0, 0xbb);
+    let refused = |block: &Block| {
+        let known = chain.insert(rlp(block), None).unwrap_err().to_string();
+        let meanwhile = chain.insert_decoded(block.clone(), rlp(block), None);
+        assert_eq!(meanwhile.unwrap_err().to_string(), known);
+        assert!(!chain.has(id(block)).unwrap());
+        known
+    };
+    let mut wrong = blocks[0].clone();
+    let transactions = &mut wrong.body.transactions;
+    // One that comes twice can't be executed twice.
+    transactions.insert(0, transactions[1].clone());
+    wrong.header.transactions_root = calculate_transaction_root(transactions);
+    let reason = refused(&wrong);
+    assert!(reason.contains("nonce"), "{reason}");
+    let transactions = &mut wrong.body.transactions;
+    let last = transactions.len() - 1;
+    transactions[last] = badly_signed(&transactions[last]);
+    wrong.header.transactions_root = calculate_transaction_root(transactions);
+    let reason = refused(&wrong);
+    let expected = format!("transaction {last} has an invalid signature");
+    assert!(reason.contains(&expected), "{reason}");
+
+    let other = chain_on(&FaultyDisk::new(7));
+    insert_all(&other, &blocks);
+    for block in &blocks {
+        let inserted = chain
+            .insert_decoded(block.clone(), rlp(block), None)
+            .unwrap();
+        let known = other.insert(rlp(block), None).unwrap();
+        assert_eq!(
+            (inserted.id, inserted.state_root),
+            (known.id, known.state_root)
+        );
+    }
 }
 
 /// Imports blocks as a file of them.

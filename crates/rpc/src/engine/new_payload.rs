@@ -76,8 +76,7 @@ fn insert(
         return Ok(invalid(&fault));
     }
     let list = encoded.access_list.as_deref().map(|list| &**list);
-    let prepared = chain.prepare_decoded(block, encoded.rlp.clone(), list);
-    let why = match prepared.and_then(|block| chain.insert_prepared(&block)) {
+    let why = match chain.insert_decoded(block, encoded.rlp.clone(), list) {
         Ok(inserted) => return Ok(valid(inserted.id.hash)),
         Err(ChainError::Block { fault, .. }) => match *fault {
             BlockFault::UnknownParent(_) => {

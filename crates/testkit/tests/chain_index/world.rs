@@ -73,14 +73,12 @@ pub(crate) fn address(random: &mut Random) -> Address {
 }
 
 pub(crate) fn topic(random: &mut Random) -> B256 {
-    // Some that hardly any block has.
-    if random.percent(4) {
-        return keccak256(random.below(500).to_be_bytes());
-    }
-    // Small numbers as well, as indexed integers are.
-    match random.percent(50) {
-        true => B256::from(U256::from(random.below(20))),
-        false => keccak256(random.below(20).to_le_bytes()),
+    match random.below(100) {
+        // Small numbers as well, as indexed integers are.
+        0..50 => B256::from(U256::from(random.below(20))),
+        // And some that hardly any block has.
+        50..54 => keccak256(random.below(500).to_be_bytes()),
+        _ => keccak256(random.below(20).to_le_bytes()),
     }
 }
 
