@@ -1,11 +1,14 @@
 //! `compose.yaml`: what its containers start, and the files that it names.
 
 use crate::support::{program, served::Served};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 fn project() -> PathBuf {
@@ -102,4 +105,29 @@ fn files_that_are_named_are_there() {
     let path = "/var/lib/grafana/dashboards";
     assert!(compose.contains(&format!("./dashboards:{path}:ro")));
     assert!(read("containers/grafana/dashboards/cambium.yaml").contains(&format!("path: {path}")));
+}
+
+#[test]
+fn a_signal_ends_what_the_container_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = start(dir.path());
+    command.envs([("ACCOUNTS", "200000"), ("BLOCKS", "5000")]);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It makes its chain.
+    thread::sleep(Duration::from_millis(300));
+    let asked = Instant::now();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(10));
+    // The next run makes another one, whatever is left of this one and of older ones.
+    fs::create_dir_all(dir.path().join("chain.done")).unwrap();
+    let served = Served::of(start(dir.path()));
+    assert_eq!(served.result("eth_blockNumber", json!([])), "0x3");
+    let left = fs::read_dir(dir.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["database"]);
 }

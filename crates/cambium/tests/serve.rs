@@ -137,3 +137,16 @@ fn a_consensus_client_drives_the_database() {
     assert_eq!(report["index_error"], Value::Null);
     cambium!("db", "check", "-d", fixture.db()).done();
 }
+
+#[test]
+fn limits_that_no_server_can_keep_are_refused() {
+    let most = u64::MAX.to_string();
+    for (option, range) in [
+        ("--connections", "1000000"),
+        ("--threads", "1024"),
+        ("--answer-seconds", "31536000"),
+        ("--call-seconds", "31536000"),
+    ] {
+        cambium!("serve", "-d", "nowhere", option, &most).fails(2, &[option, range]);
+    }
+}

@@ -90,5 +90,8 @@ fn a_run_does_not_need_its_collector() {
         crate::support::Run::of(run.expect("it starts"))
     };
     run(&url).fails(0, &["ExportError"]);
-    run("not an address").fails(2, &["not an address"]);
+    run("http://not an address").fails(2, &["not an address"]);
+    for wrong in ["https://127.0.0.1:4318", "127.0.0.1:4318"] {
+        run(wrong).fails(2, &["over HTTP alone"]);
+    }
 }

@@ -130,6 +130,17 @@ pub enum HistoryError {
         /// The head of the database.
         head: BlockId,
     },
+    /// The history is behind, and the state from which it reads is out of the database's reach.
+    #[error(
+        "the state after block {number} can't be read until the history, which is at block {upto}, has come further: it follows \
+         while blocks are imported, or by `cambium history build`"
+    )]
+    NotYet {
+        /// The block whose state was asked for.
+        number: BlockNumber,
+        /// The newest block of the history.
+        upto: BlockId,
+    },
     /// The list of files could not be written: whether a crash would leave it or the one before is not
     /// known.
     #[error(

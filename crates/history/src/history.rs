@@ -265,8 +265,8 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::NotKept`] below its first block, [`StateError::NoSuchBlock`] above the head,
-    /// and the errors of [`History::catch_up`].
+    /// [`HistoryError::NotKept`] below its first block, [`StateError::NoSuchBlock`] above the head, [`HistoryError::NotYet`] if
+    /// it is too far behind the snapshot, and the errors of [`History::catch_up`].
     pub fn state_at(&self, db: &Db, number: BlockNumber) -> Result<StateAt, HistoryError> {
         loop {
             let head = db.head();
@@ -278,8 +278,14 @@ impl History {
             if number > head.number {
                 return Err(StateError::NoSuchBlock { number, head }.into());
             }
-            if number >= runs.upto.number {
-                return Ok(db.view_at(number)?.into());
+            // The snapshot may be far ahead of the history.
+            let upto = runs.upto;
+            let too_far = |error| match error {
+                StateError::TooFar { .. } => HistoryError::NotYet { number, upto },
+                error => error.into(),
+            };
+            if number >= upto.number {
+                return Ok(db.view_at(number).map_err(too_far)?.into());
             }
             // After a move of the head its blocks may be others.
             if db.block_id(runs.upto.number)? != Some(runs.upto) {
@@ -290,7 +296,10 @@ impl History {
                 number,
                 head: db.head(),
             })?;
-            let present = self.inner.present(db, runs.upto)?;
+            let present = self.inner.present(db, upto).map_err(|error| match error {
+                HistoryError::State(error) => too_far(error),
+                error => error,
+            })?;
             if present.view.block_hash(number)? == Some(id.hash) {
                 return Ok(StateAt::new(present, runs, id));
             }

@@ -138,7 +138,7 @@ impl Node {
         match state {
             Err(HistoryError::NotKept { .. }) => Ok(None),
             // Not the history's own: the log would not answer, either.
-            Err(error @ HistoryError::State(_)) => Err(error),
+            Err(error @ (HistoryError::State(_) | HistoryError::NotYet { .. })) => Err(error),
             Err(error) => self.do_without(error).map(|()| None),
             state => state,
         }

@@ -188,6 +188,7 @@ impl From<HistoryError> for RpcError {
         match error {
             HistoryError::State(error) => error.into(),
             HistoryError::NotKept { .. } => Self::new(Self::PRUNED, error),
+            HistoryError::NotYet { .. } => Self::server(error),
             _ => Self::internal(error),
         }
     }

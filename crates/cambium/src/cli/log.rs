@@ -55,10 +55,12 @@ fn to_standard_error(
 #[cfg(feature = "otlp")]
 mod spans {
     use super::{EnvFilter, Failure, Layer};
+    use async_trait::async_trait;
     use opentelemetry::trace::TracerProvider as _;
-    use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _};
+    use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+    use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
     use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
-    use std::env;
+    use std::{env, io::Read as _, time::Duration};
     use tracing::Subscriber;
     use tracing_subscriber::registry::LookupSpan;
 
@@ -66,6 +68,26 @@ mod spans {
     const EXPORTED: &str = "off,cambium=debug";
     /// Names the process, and is read by the library that exports.
     const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+
+    /// Time for one request to a collector.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    /// Most bytes that are read of its answer.
+    const ANSWER_BYTES: u64 = 64 << 10;
+
+    /// A client that reads no long answer.
+    #[derive(Debug)]
+    struct Client(reqwest::blocking::Client);
+
+    #[async_trait]
+    impl HttpClient for Client {
+        async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+            let answer = self.0.execute(request.try_into()?)?.error_for_status()?;
+            let status = answer.status();
+            let mut body = Vec::new();
+            answer.take(ANSWER_BYTES).read_to_end(&mut body)?;
+            Ok(Response::builder().status(status).body(body.into())?)
+        }
+    }
 
     /// Sends what is left when it is dropped, for at most 5 s.
     pub(super) struct Exported(SdkTracerProvider);
@@ -82,15 +104,20 @@ mod spans {
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
+        let wrong = |error: &dyn std::error::Error| Failure::Collector {
+            url: url.to_owned(),
+            what: error.to_string(),
+        };
+        let client = reqwest::blocking::Client::builder()
+            .timeout(PATIENCE)
+            .build();
         let exporter = SpanExporter::builder()
             .with_http()
+            .with_http_client(Client(client.map_err(|error| wrong(&error))?))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{}/v1/traces", url.trim_end_matches('/')))
             .build()
-            .map_err(|error| Failure::Collector {
-                url: url.to_owned(),
-                what: error.to_string(),
-            })?;
+            .map_err(|error| wrong(&error))?;
         let mut resource = Resource::builder();
         if env::var_os(SERVICE_NAME).is_none() {
             resource = resource.with_service_name("cambium");

@@ -1,8 +1,12 @@
 //! Limits of zero, and huge ones.
 
 use super::world::*;
-use cambium_history::{History, HistoryOptions, WholeNodes};
-use cambium_testkit::plain;
+use crate::small_database::{database, some_changes};
+use cambium_history::{History, HistoryError, HistoryOptions, WholeNodes};
+use cambium_testkit::{
+    Random,
+    plain::{self, commit},
+};
 use std::{
     num::{NonZeroU32, NonZeroU64},
     sync::Arc,
@@ -70,7 +74,7 @@ fn an_archive_that_catches_up_with_little_memory_has_few_files() {
         trie_bytes: 1 << 30,
         ..LITTLE
     };
-    let world = World::of(45, options(), Some(WholeNodes::default()), none);
+    let world = World::of(45, options(), Some(WholeNodes::ALL), none);
     for at in 0..3_000 {
         plain::commit(
             &world.db,
@@ -96,5 +100,34 @@ fn an_archive_that_catches_up_with_little_memory_has_few_files() {
         let root = db.block(number).unwrap().unwrap().state_root;
         let view = history.state_at(&db, number).unwrap();
         assert_eq!(view.state_root().unwrap(), root);
+    }
+}
+
+/// An import may be far ahead of its history, which then says so: what it has is not lost.
+#[test]
+fn a_state_that_the_history_has_not_reached_is_told_apart_from_one_that_is_gone() {
+    let (db, disk) = database();
+    let shared = Arc::new(disk);
+    let history = History::create(shared, &db, 0, Some(WholeNodes::ALL), LITTLE).unwrap();
+    let mut random = Random::new(21);
+    for _ in 0..4 {
+        commit(&db, some_changes(&mut random, 150), vec![]);
+    }
+    let known = history.catch_up(&db, &mut |_| true).unwrap();
+    for _ in 0..1_500 {
+        commit(&db, some_changes(&mut random, 150), vec![]);
+    }
+    for number in [known.number - 2, known.number, known.number + 5] {
+        let refused = history.state_at(&db, number);
+        let is_told = matches!(refused, Err(HistoryError::NotYet { number: asked, upto })
+            if (asked, upto) == (number, known));
+        assert!(is_told, "{number}: {:?}", refused.err());
+    }
+    history.catch_up(&db, &mut |_| true).unwrap();
+    for number in [known.number - 2, known.number, known.number + 5] {
+        assert_eq!(
+            history.state_at(&db, number).unwrap().block().number,
+            number
+        );
     }
 }

@@ -41,7 +41,7 @@ Exit codes:
   3  a block, or the file that contains it, is invalid
   4  the database is damaged
   5  a proof or a witness does not hold
-  130, 143  ended by Ctrl-C or SIGTERM: an import after a whole block, and without the files that
+  130, 143  ended by Ctrl-C or SIGTERM, which servers end with 0: an import after a whole block, and without the files that
             were not whole
 
 JSON: with --json a command prints exactly one object. What belongs to a chain (block numbers, gas,
@@ -100,10 +100,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "FORMAT", global = true, env = "CAMBIUM_LOG_FORMAT",
           default_value = "text", help_heading = ALL)]
     pub(crate) log_format: LogFormat,
-    /// Send spans to this collector of OpenTelemetry by OTLP over HTTP, such as http://127.0.0.1:4318. OTEL_TRACES_SAMPLER
-    /// and the other variables of OpenTelemetry say which and how
+    /// Send spans to this collector of OpenTelemetry by OTLP over HTTP, without encryption, such as
+    /// http://127.0.0.1:4318. OTEL_TRACES_SAMPLER and the other variables of OpenTelemetry say which and how
     #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL", global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", help_heading = ALL)]
+    #[arg(long, value_name = "URL", global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = parse_collector, help_heading = ALL)]
     pub(crate) otlp: Option<String>,
     /// File of values of options, in TOML
     #[arg(long, value_name = "FILE", global = true, env = "CAMBIUM_CONFIG", help_heading = ALL)]
@@ -226,6 +226,8 @@ impl Command {
             | Self::History(HistoryCommand::Build(_))
             | Self::Index(IndexCommand::Build(_))
             | Self::Workload(_) => true,
+            #[cfg(feature = "serve")]
+            Self::Serve(_) => true,
             Self::Db(command) => match command {
                 DbCommand::Backup(_)
                 | DbCommand::Load(_)
@@ -344,6 +346,19 @@ fn parse_levels(text: &str) -> Result<Levels, String> {
     match text.is_empty() || text.split(',').all(is_known) && EnvFilter::try_new(text).is_ok() {
         true => Ok(text.to_owned()),
         false => Err("the levels are off, error, warn, info, debug and trace".to_owned()),
+    }
+}
+
+/// Checks the address of a collector. An empty text stands for none.
+#[cfg(feature = "otlp")]
+fn parse_collector(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("http://").unwrap_or_default();
+    match text.is_empty() || !host.is_empty() {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "it is an address such as http://127.0.0.1:4318: spans are sent over HTTP alone"
+                .to_owned(),
+        ),
     }
 }
 

@@ -3,7 +3,7 @@
 #[cfg(feature = "cluster")]
 use super::cluster::{OnNatsArgs, TlsArgs};
 use super::{
-    super::numbers::{parse_count, parse_file_size},
+    super::numbers::{count_in, parse_count, parse_file_size},
     database::DbArgs,
     network::{MetricsArgs, parse_listen},
 };
@@ -13,6 +13,11 @@ use std::{
     num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
 };
+
+/// Most connections, threads and seconds that an option takes: more would be a mistake.
+const CONNECTIONS_MAX: u64 = 1_000_000;
+const THREADS_MAX: u64 = 1_024;
+const SECONDS_MAX: u64 = 365 * 24 * 3600;
 
 pub(crate) const SERVE_HELP: &str = "\
 Without --engine the database is read, not written: another process may import into it meanwhile, and the server follows its head. Transactions and logs are found
@@ -98,10 +103,10 @@ pub(crate) struct ShownArgs {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
     /// Most connections. Further ones wait until one ends
-    #[arg(long, value_name = "N", default_value = "500", value_parser = parse_count::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", default_value = "500", value_parser = count_in::<NonZeroUsize>(1..=CONNECTIONS_MAX))]
     pub(crate) connections: NonZeroUsize,
     /// Threads that answer [default: twice the processors]
-    #[arg(long, value_name = "N", value_parser = parse_count::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", value_parser = count_in::<NonZeroUsize>(1..=THREADS_MAX))]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Most calls of a batch
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_count::<NonZeroUsize>)]
@@ -116,10 +121,10 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "SIZE", default_value = "25M", value_parser = parse_file_size)]
     pub(crate) batch_size: u64,
     /// Longest time for an answer, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_count::<NonZeroU64>)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = count_in::<NonZeroU64>(1..=SECONDS_MAX))]
     pub(crate) answer_seconds: NonZeroU64,
     /// Longest time for executing a call, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_count::<NonZeroU64>)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = count_in::<NonZeroU64>(1..=SECONDS_MAX))]
     pub(crate) call_seconds: NonZeroU64,
     /// Most gas of a call
     #[arg(long, value_name = "GAS", default_value = "50000000", value_parser = parse_count::<NonZeroU64>)]

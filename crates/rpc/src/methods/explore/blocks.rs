@@ -100,6 +100,11 @@ impl<'c> Names<'c> {
 
 fn diff(call: &Call<'_>, params: Params<'_>, reply: &mut Reply<'_>) -> Result<(), RpcError> {
     let (id, block) = block_of(call, params)?;
+    if id == call.node.db().genesis() {
+        return Err(RpcError::server(
+            "the genesis block changes nothing: its accounts are the first state",
+        ));
+    }
     let committed = call.node.db().committed_block(id.number)?;
     let Some(committed) = committed.filter(|found| found.meta.id == id) else {
         return Err(RpcError::new(
