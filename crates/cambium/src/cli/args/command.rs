@@ -268,8 +268,6 @@ impl Command {
             | Self::Demo(_)
             | Self::Config
             | Self::Completions(_) => false,
-            #[cfg(feature = "serve")]
-            Self::Serve(_) => false,
             #[cfg(feature = "cluster")]
             Self::Shard(_)
             | Self::Builder(_)
