@@ -150,8 +150,9 @@ fn the_first_root_after_a_crash_reads_no_page_of_what_had_changed() {
     let (read, restored) = first_root(&mut after_batches(0));
     assert!(read > 250 && restored == 0, "{read} {restored}");
     let (read, restored) = first_root(&mut after_batches(100));
-    // The page of the account that this block changes.
-    assert!(read <= 2 && restored > 250, "{read} {restored}");
+    // The page of the account that this block changes, and those of single accounts beside account 0, whose storage
+    // makes the subtrie around it part of the index: their roots are leaves.
+    assert!(read <= 10 && restored > 250, "{read} {restored}");
     // The newest blocks are too few for references: only their pages are read.
     let mut world = after_batches(100);
     let db = world.open();
@@ -272,7 +273,7 @@ fn false_references_are_refused_and_the_root_is_right() {
     drop(db);
     wait_until_closed(&world.disk);
     let hash = B256::repeat_byte(0x77);
-    let all = |hash: B256| (0..=255_u8).map(|at| (Path::from_packed(&[at], 2).unwrap(), hash));
+    let all = |hash: B256| (0..=255_u8).map(move |at| (Path::from_packed(&[at], 2).unwrap(), hash));
     let storage = Path::account(&path(0));
     let deep = Path::account(&path(5)).prefix(40);
     let cases: Vec<(&str, bool, Vec<(Path, B256)>)> = vec![
