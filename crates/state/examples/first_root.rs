@@ -20,6 +20,22 @@ const WRITER_MEMORY_MIB: u64 = 64 << 10;
 /// Accounts that the first block after the kill changes.
 const SMALL: u64 = 10;
 
+/// Processor time of the process's threads that do not merge.
+fn processor_time() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let of = |thread: std::fs::DirEntry| {
+        let read = |file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        let stat = read("schedstat");
+        let nanoseconds = stat.split_whitespace().next().map(str::parse::<u64>);
+        let merges = read("comm").starts_with("cambium-merge");
+        match nanoseconds {
+            Some(Ok(nanoseconds)) if !merges => nanoseconds,
+            _ => 0,
+        }
+    };
+    Duration::from_nanos(threads.flatten().map(of).sum())
+}
+
 fn path(index: u64) -> B256 {
     keccak256(index.to_be_bytes())
 }
@@ -152,16 +168,17 @@ fn measure(dir: &Path, accounts: u64, changes: u64, memory_mib: u64) -> Result<(
     let disk = Arc::new(StdDisk::new(dir));
     let (db, recovery) = Db::open(disk, options(memory_mib, true))?;
     let opened = start.elapsed();
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), processor_time());
     let small = block(&db, accounts, SMALL)?;
-    let first = start.elapsed();
+    let (first, processor) = (start.elapsed(), processor_time() - before);
     let counters = db.counters();
     println!(
-        "  {} blocks replayed, open in {} ms; the first block in {} ms (read {}, root {}, commit {}): {} pages read for tries, \
-         {} by merges, {} subtries restored, {} ms to catch up",
+        "  {} blocks replayed, open in {} ms; the first block in {} ms, {} of a processor (read {}, root {}, commit {}): {} pages \
+         read for tries, {} by merges, {} subtries restored, {} ms to catch up",
         recovery.replayed_blocks,
         opened.as_millis(),
         first.as_millis(),
+        processor.as_millis(),
         small.read.as_millis(),
         small.root.as_millis(),
         small.commit.as_millis(),
