@@ -100,7 +100,11 @@ impl Suite {
             changes_max: 40,
             memory_bytes: 64 << 20,
             index_bytes_max: None,
-            files: TINY_FILES,
+            // References in the log, which an opening restores the tries from.
+            files: FileSizes {
+                log_reference_leaves: 12,
+                ..TINY_FILES
+            },
             keep_blocks: None,
             finalizes: false,
             faults,
@@ -301,7 +305,7 @@ fn rot(suite: &Suite) {
 
 fn rot_where_few_blocks_are_kept(suite: &Suite) {
     let params = suite.keeping_few(13_000, ROT);
-    let seeds = suite.seeds(4, 4, 200);
+    let seeds = suite.seeds(4, 2, 200);
     let done = suite.run("few blocks kept, rot", seeds, 250, params);
     assert_done(&done, &FILES_LEAVE[..1]);
     assert_done(&done, &ROT_OUTCOMES);

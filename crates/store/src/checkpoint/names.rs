@@ -9,21 +9,17 @@ pub(super) const DAMAGED: &str = ".damaged";
 
 /// Returns the sequence numbers of the checkpoints from which the database can be opened, the
 /// newest first. Only the last two qualify, because files that older ones need may be gone. A
-/// checkpoint that was set aside since counts as one of the two, and so does one that is missing: those that it
-/// was based on may still be there.
+/// checkpoint that was set aside since counts as one of the two.
 pub(super) fn usable(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     let aside = disk.list("")?.into_iter().filter_map(|name| {
         let (sequence, ending) = sequence_of(&name)?;
         (ending == DAMAGED).then_some(sequence)
     });
-    let all_aside: Vec<u64> = aside.collect();
-    let aside = all_aside.iter().copied().max().unwrap_or(0);
+    let aside = aside.max().unwrap_or(0);
     let mut usable = sequences(disk)?;
     usable.reverse();
     let newest = usable.first().copied().unwrap_or(0);
     usable.truncate(if newest > aside { 2 } else { 1 });
-    // Numbers follow each other.
-    usable.retain(|sequence| (sequence + 1..newest).all(|gone| all_aside.contains(&gone)));
     Ok(usable)
 }
 

@@ -271,19 +271,6 @@ fn what_is_older_than_the_last_two_is_never_gone_by() {
 }
 
 #[test]
-fn one_below_a_missing_checkpoint_is_not_gone_by() {
-    let disk = FaultyDisk::new(12);
-    write(&disk, &small(1)).unwrap();
-    let mut newest = Checkpoint::open(&arc(&disk), 1).unwrap().id();
-    (2..=4).for_each(|seed| newest = write_on(&disk, newest, seed));
-    // The second is there, because the third was based on it.
-    disk.remove(&name_of(3)).unwrap();
-    assert_eq!(Checkpoint::usable(&arc(&disk)).unwrap(), [4]);
-    let error = try_load(&disk).err().expect("damage").to_string();
-    assert!(error.starts_with("checkpoint-00000003"), "{error}");
-}
-
-#[test]
 fn a_checkpoint_cut_short_is_damaged() {
     let disk = FaultyDisk::new(3);
     (1..=2).for_each(|seed| _ = write(&disk, &small(seed)).unwrap());
