@@ -193,7 +193,7 @@ impl Engine {
                 counters.references_refused.add(1);
                 None
             }
-            // Whatever is wrong, the way by the pages meets it, or does not need it.
+            // Catching up by pages meets the same error, or does not need what failed.
             Err(error) => {
                 tracing::warn!(%block, %error, "references in the block log are not used");
                 counters.references_refused.add(1);
