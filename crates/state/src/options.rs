@@ -72,6 +72,10 @@ pub struct FileSizes {
     /// Bytes by which a file of the block log is extended at a time, at most 2 GiB; 0 to never
     /// extend ahead of writes.
     pub log_extend_bytes: u64,
+    /// Number of changed accounts and slots after which the log gets references of the subtries that they are in, about 35 bytes
+    /// for each page with some of them: the first root after a crash reads the pages of fewer changes than this. 0 for
+    /// no references.
+    pub log_reference_leaves: u64,
     /// Number of blocks whose records are kept below the oldest block of [`Options::keep_blocks`].
     /// Executing a block on that one needs the hashes of 256 ancestors, and the ommers of some.
     pub log_spare_blocks: u64,
@@ -90,6 +94,7 @@ impl Default for FileSizes {
             segments_max: segments.segments_max,
             log_file_bytes_max: log.file_bytes_max,
             log_extend_bytes: log.extend_bytes,
+            log_reference_leaves: 8192,
             log_spare_blocks: 256,
             value_segment_bytes_max: ValueOptions::default().segment_bytes_max,
         }

@@ -14,6 +14,7 @@ pub const TINY_FILES: FileSizes = FileSizes {
     segments_max: 512,
     log_file_bytes_max: 64 << 10,
     log_extend_bytes: 16 << 10,
+    log_reference_leaves: 0,
     log_spare_blocks: 4,
     value_segment_bytes_max: 64 << 10,
 };

@@ -49,6 +49,7 @@ const OPTIONS: Options = Options {
         segments_max: 4_096,
         log_file_bytes_max: 512 << 10,
         log_extend_bytes: 64 << 10,
+        log_reference_leaves: 12,
         log_spare_blocks: 256,
         value_segment_bytes_max: 64 << 10,
     },

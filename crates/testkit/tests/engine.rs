@@ -100,7 +100,11 @@ impl Suite {
             changes_max: 40,
             memory_bytes: 64 << 20,
             index_bytes_max: None,
-            files: TINY_FILES,
+            // References in the log, which an opening restores the tries from.
+            files: FileSizes {
+                log_reference_leaves: 12,
+                ..TINY_FILES
+            },
             keep_blocks: None,
             finalizes: false,
             faults,

@@ -26,6 +26,7 @@ fn options() -> Options {
             log_file_bytes_max: 8 << 10,
             log_extend_bytes: 4 << 10,
             log_spare_blocks: 0,
+            log_reference_leaves: 12,
             ..TINY_FILES
         },
         ..Options::default()

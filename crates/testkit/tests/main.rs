@@ -18,6 +18,7 @@ mod entry_engine;
 mod every_operation;
 mod executors;
 mod facade;
+mod first_root;
 mod following;
 mod fresh_imports;
 mod history;

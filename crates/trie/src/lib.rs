@@ -82,6 +82,7 @@ mod hash;
 mod top_levels;
 mod binary_proof;
 mod extract;
+mod blind;
 mod trace;
 mod range;
 mod encode;

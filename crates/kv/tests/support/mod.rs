@@ -41,6 +41,7 @@ pub(crate) fn tiny_files() -> FileSizes {
         segments_max: 512,
         log_file_bytes_max: 64 << 10,
         log_extend_bytes: 16 << 10,
+        log_reference_leaves: 0,
         log_spare_blocks: 4,
         value_segment_bytes_max: 64 << 10,
     }

@@ -134,6 +134,14 @@ counters! {
         snapshot_root_ns,
         /// Blocks made durable.
         blocks_committed,
+        /// Records with references of changed subtries in the block log.
+        reference_records,
+        /// Changed subtries that an opening took from references in the block log: the first root read no pages of them.
+        subtries_restored,
+        /// Openings at which the references in the block log were not used, because they made another root.
+        references_refused,
+        /// Time from the first root after an opening until tries of the head were there, in nanoseconds.
+        catch_up_ns,
         /// Syncs of the block log.
         log_syncs,
         /// Merges into the snapshot.

@@ -45,7 +45,8 @@ use walk::Merger;
 /// `cleaning` has chosen, and writes the shards of the new index to `index`. Runs at low priority
 /// in the pool for merges.
 ///
-/// `shards` are the 256 shards of the dirty trie, all hashed.
+/// `shards` are the 256 shards of the dirty trie, all hashed. `completed` returns a shard in place of one of these, if
+/// leaves that have changed are not loaded there.
 ///
 /// # Errors
 ///
@@ -54,12 +55,14 @@ use walk::Merger;
 pub fn merge(
     old: &Snapshot,
     shards: &[DirtyShard],
+    completed: &(dyn Fn(usize) -> Result<Option<DirtyShard>, StateError> + Sync),
     cleaning: &Cleaning,
     index: &IndexWriter,
 ) -> Result<Merged, StateError> {
     let pages = &*old.pages;
     let one = |shard| -> Result<Merged, StateError> {
-        let DirtyShard { trie, held } = &shards[shard];
+        let completed = retry_transient(|| completed(shard))?;
+        let DirtyShard { trie, held } = completed.as_ref().unwrap_or(&shards[shard]);
         let share = cleaning.share(shard, &old.index);
         let (before, unopened) = match share {
             0 => retry_transient(|| old.index.opened(shard, trie))?,

@@ -15,6 +15,7 @@ use crate::{
         blocks::RecentBlock,
         finality::{CanonicalRecord, KIND_CANONICAL},
         records::{BlockRecord, KIND_BLOCK, KIND_HEAD, decode_new_head, describe},
+        references::{KIND_REFERENCES, References},
     },
 };
 use alloy_primitives::{B256, keccak256};
@@ -85,6 +86,10 @@ impl<'a> Replay<'a> {
                 },
                 KIND_CANONICAL => match CanonicalRecord::decode(&record.payload) {
                     Ok(record) => self.canonical(position, record)?,
+                    Err(error) => self.skip(position, &error.to_string()),
+                },
+                KIND_REFERENCES => match References::decode(&record.payload) {
+                    Ok(references) => self.references(references),
                     Err(error) => self.skip(position, &error.to_string()),
                 },
                 kind => self.skip(position, &format!("it is of the unknown kind {kind}")),
@@ -184,6 +189,20 @@ impl<'a> Replay<'a> {
             }
             true => self.follow(id, position).map(|_| ()),
             false => Ok(()),
+        }
+    }
+
+    /// Keeps references for the first root, if their block has a layer. A reader computes no root.
+    fn references(&self, references: References) {
+        let inner = self.inner;
+        let hash = references.block.hash;
+        let current = inner.layers.current.read();
+        let layer = current.tree.by_hash(&hash);
+        if let Some(layer) = layer.filter(|layer| layer.block == references.block)
+            && !inner.journal.is_read_only()
+        {
+            layer.set_leaves_since_references(0);
+            inner.merging.references.lock().insert(hash, references);
         }
     }
 

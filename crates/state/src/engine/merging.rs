@@ -1,5 +1,7 @@
 //! Progress of merges, and the thresholds at which the next one starts.
 
+use crate::log::references::References;
+use alloy_primitives::map::B256Map;
 use cambium_primitives::BlockId;
 use cambium_snapshot::Counters;
 use cambium_trie::SHARDS;
@@ -47,6 +49,8 @@ pub(crate) struct MergeControl {
     pub(crate) is_behind: AtomicBool,
     /// Held while the layers that replay has left are merged.
     pub(crate) catching_up: Mutex<()>,
+    /// References that replay has found in the log, by the hashes of their blocks, until the first root.
+    pub(crate) references: Mutex<B256Map<References>>,
 }
 
 /// The merges that were begun, and the phase of the newest.

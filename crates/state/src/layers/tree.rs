@@ -22,7 +22,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -42,6 +42,9 @@ pub(crate) struct Layer {
     /// Whether the block was dropped. Shared with the layers that replace this one when the tree is
     /// cut.
     pub(crate) dropped: Arc<AtomicBool>,
+    /// Number of changed leaves, those of this layer included, since the newest block below whose references the log has or
+    /// will have. 0 for such a block.
+    pub(crate) leaves_since_references: AtomicUsize,
 }
 
 /// Memory of a layer besides its values, in bytes: the block's id, its place in the tree and in the
@@ -82,6 +85,17 @@ impl Layer {
         self.dropped.store(true, Ordering::Release);
     }
 
+    /// Number of changed leaves since the newest references for the log, or more.
+    pub(crate) fn leaves_since_references(&self) -> usize {
+        self.leaves_since_references.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of changed leaves since the newest references for the log: 0 if this block has some.
+    pub(crate) fn set_leaves_since_references(&self, leaves: usize) {
+        self.leaves_since_references
+            .store(leaves, Ordering::Relaxed);
+    }
+
     fn meta(&self) -> BlockMeta {
         BlockMeta {
             id: self.block,
@@ -118,6 +132,7 @@ impl Tree {
             changes: Changes::default(),
             reverts: Changes::default(),
             dropped: Arc::default(),
+            leaves_since_references: AtomicUsize::new(0),
         });
         Self {
             root: id,
@@ -196,6 +211,8 @@ impl Tree {
         } else {
             others.into()
         };
+        let (accounts, slots) = changes.counts();
+        let leaves = parent.leaves_since_references() + accounts + slots;
         let layer = Arc::new(Layer {
             id,
             parent: parent.id,
@@ -206,6 +223,7 @@ impl Tree {
             changes,
             reverts,
             dropped,
+            leaves_since_references: AtomicUsize::new(leaves),
         });
         self.insert(layer.clone());
         layer

@@ -3,6 +3,7 @@
 
 pub(crate) mod records;
 pub(crate) mod finality;
+pub(crate) mod references;
 pub(crate) mod kept;
 pub(crate) mod blocks;
 pub(crate) mod following;

@@ -398,6 +398,7 @@ impl Engine {
                 changes: Changes::default(),
                 reverts: Changes::default(),
                 dropped: Arc::default(),
+                leaves_since_references: AtomicUsize::new(0),
             }),
             prover: Mutex::new(None),
             bytes: AtomicUsize::new(0),

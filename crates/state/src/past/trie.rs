@@ -83,7 +83,8 @@ pub struct TrieReader<'a> {
 
 impl<'a> TrieReader<'a> {
     pub(crate) fn new(tries: &'a TrieShards, base: &'a Base) -> Self {
-        let base = Resolver::new(base, ReadCause::Proof);
+        let unread = tries.unread().map(|unread| &**unread);
+        let base = Resolver::new(base, ReadCause::Proof).above(unread);
         Self { tries, base }
     }
 

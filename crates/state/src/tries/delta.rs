@@ -199,6 +199,13 @@ impl Delta {
         self.uncommitted = None;
     }
 
+    /// Puts tries that were restored at layer `to` in place of those that the delta has.
+    pub(crate) fn put_restored(&mut self, tries: TrieShards, to: LayerId) {
+        self.tries = Some(Arc::new(tries));
+        self.at = to;
+        self.uncommitted = None;
+    }
+
     /// Runs work that at most loads more nodes into the tries, even if it fails. After a panic the
     /// delta is at the base.
     fn work<T>(

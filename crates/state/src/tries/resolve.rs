@@ -1,16 +1,17 @@
 //! Resolving the blinded nodes of tries above the base, from the intermediate layer, the index and
 //! leaf pages.
 
-use crate::tries::base::Base;
+use crate::tries::{base::Base, unread::Unread};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, Path};
 use cambium_snapshot::{
     HeldParts, PlacedPage, PrefetchedPages, ReadCause, StateError, addr_of_stub, decode_digest,
-    decode_digests, decode_leaf, is_under, shard_of,
+    decode_digests, decode_leaf, is_under, shard_of, update_error,
 };
 use cambium_store::Page;
 use cambium_trie::{
-    LeafHasher, LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError,
+    Batch, LeafHasher, LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, SHARD_NIBBLES,
+    Stub, TrieError, commit,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +22,11 @@ const DIGEST_LEAVES_MIN: usize = 3;
 /// page.
 pub(crate) struct Resolver<'a> {
     base: &'a Base,
+    /// Unread subtries of the tries whose nodes are resolved, which stand above the base.
+    unread: Option<&'a Unread>,
     why: ReadCause,
+    /// The unread subtrie that was made last, by the path of its root.
+    made: Option<(Path, PartialTrie)>,
     /// The page that was read last: the next request is nearly always for another part of it.
     open: Option<Arc<Page>>,
     ahead: PrefetchedPages,
@@ -35,11 +40,13 @@ pub(crate) struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// A resolver whose page reads are counted under `why`.
+    /// A resolver of the base's nodes, whose page reads are counted under `why`.
     pub(crate) fn new(base: &'a Base, why: ReadCause) -> Self {
         Self {
             base,
+            unread: None,
             why,
+            made: None,
             open: None,
             ahead: PrefetchedPages::default(),
             parts: HeldParts::default(),
@@ -47,6 +54,11 @@ impl<'a> Resolver<'a> {
             shared: Duration::ZERO,
             hasher: LeafHasher::new(base.snapshot.index.commitment()),
         }
+    }
+
+    /// A resolver for tries above the base that have these unread subtries.
+    pub(crate) fn above(self, unread: Option<&'a Unread>) -> Self {
+        Self { unread, ..self }
     }
 
     /// Sets the pages that will be needed next, and the parts of the index above them, in place of
@@ -69,6 +81,11 @@ impl<'a> Resolver<'a> {
     /// The base that nodes are loaded from.
     pub(crate) fn base(&self) -> &'a Base {
         self.base
+    }
+
+    /// The unread subtries of the tries above the base.
+    pub(crate) fn unread(&self) -> Option<&'a Unread> {
+        self.unread
     }
 
     /// All pages of which a part was grafted.
@@ -105,6 +122,75 @@ impl<'a> Resolver<'a> {
         }
         self.open.clone()
     }
+
+    /// The node at `path`, if it is in an unread subtrie and was changed there, or is the subtrie's root.
+    fn resolve_unread(
+        &mut self,
+        unread: &Unread,
+        path: &Path,
+        into: &mut PartialTrie,
+    ) -> Result<Option<Link>, StateError> {
+        let Some(root) = unread.over(path) else {
+            return Ok(None);
+        };
+        let trie = match self.made.take() {
+            Some((made, trie)) if made == *root => trie,
+            _ => self.make_unread(unread, root)?,
+        };
+        let (_, trie) = self.made.insert((*root, trie));
+        let found = match trie.find(path) {
+            Some(link) => graft_hashed(into, trie, link)?,
+            None => None,
+        };
+        match found {
+            // Anything else that is not in it is what the snapshot has.
+            None if path == root => Err(StateError::Broken {
+                path: *path,
+                what: "the branch that the block log has a reference of",
+            }),
+            found => Ok(found),
+        }
+    }
+
+    /// Makes an unread subtrie: the snapshot's, with the changes. The trie's root is at `root`, or above where that is in a storage trie.
+    fn make_unread(&mut self, unread: &Unread, root: &Path) -> Result<PartialTrie, StateError> {
+        let base = Base {
+            snapshot: unread.snapshot.clone(),
+            intermediate: None,
+        };
+        let mut below = Resolver::new(&base, self.why);
+        below.open = self.at_hand(root);
+        let index = &base.snapshot.index;
+        let node = index.node_at(root, &mut below.parts)?;
+        let stub = node.and_then(|node| node.trie.as_stub(node.link));
+        let stub = Stub {
+            place: None,
+            ..stub.ok_or(StateError::Broken {
+                path: *root,
+                what: "a node of the index where a subtrie has changed",
+            })?
+        };
+        let base_path = match root.len() {
+            ACCOUNT_NIBBLES.. => root.prefix(SHARD_NIBBLES),
+            _ => *root,
+        };
+        let mut trie = PartialTrie::from_stub(base_path, stub).committed_by(index.commitment());
+        if let Some(account) = root.account_part() {
+            // A storage trie is changed from its account on, which has no other slots here.
+            let storage = match root.len() {
+                ACCOUNT_NIBBLES => trie.root(),
+                _ => trie.push_extension(ACCOUNT_NIBBLES, root, trie.root()),
+            };
+            let none = Account::default();
+            let leaf = trie.push_account(SHARD_NIBBLES, &account, &none, storage);
+            trie.set_root(leaf);
+        }
+        let changes = unread.changes_under(root);
+        trie.apply(&changes, &mut below).map_err(update_error)?;
+        self.taken.append(&mut below.taken);
+        commit(&mut [&mut trie], &mut Batch::new());
+        Ok(trie)
+    }
 }
 
 impl Resolve for Resolver<'_> {
@@ -116,11 +202,21 @@ impl Resolve for Resolver<'_> {
         _stub: &Stub,
         into: &mut PartialTrie,
     ) -> Result<Link, StateError> {
-        let shard = shard_of(path);
-        if let Some(middle) = &self.base.intermediate {
-            let trie = middle.tries.shard(shard);
+        let (base, unread) = (self.base, self.unread);
+        if let Some(unread) = unread
+            && let Some(grafted) = self.resolve_unread(unread, path, into)?
+        {
+            return Ok(grafted);
+        }
+        if let Some(middle) = &base.intermediate {
+            let trie = middle.tries.shard(shard_of(path));
             if let Some(link) = trie.find(path)
                 && let Some(grafted) = graft_hashed(into, trie, link)?
+            {
+                return Ok(grafted);
+            }
+            if let Some(unread) = middle.tries.unread()
+                && let Some(grafted) = self.resolve_unread(unread, path, into)?
             {
                 return Ok(grafted);
             }

@@ -42,14 +42,15 @@ impl<'b> SpreadSlots<Resolver<'b>> for SlotThreads<'_> {
         resolver: &mut Resolver<'b>,
     ) -> Result<(), UpdateError<StateError>> {
         let begun = Instant::now();
-        let base = resolver.base();
+        let (base, unread) = (resolver.base(), resolver.unread());
         let task = |jobs: &mut [SlotsJob<'_>]| {
             let start = Instant::now();
-            let mut resolver = Resolver::new(base, ReadCause::Trie);
+            let mut resolver = Resolver::new(base, ReadCause::Trie).above(unread);
             for job in &mut *jobs {
                 if self.pages == PagesAre::OnDisk {
                     let trie = &*job.trie;
-                    resolver.read_ahead(pages_ahead(|_| trie, || job.paths(), base)?);
+                    let why = ReadCause::Trie;
+                    resolver.read_ahead(pages_ahead(|_| trie, || job.paths(), base, why)?);
                 }
                 job.apply(&mut resolver).map_err(update_error)?;
             }
@@ -95,15 +96,15 @@ pub(crate) fn read_divided<K: Key>(
     let Some(mut detached) = detached.map_err(update_error)? else {
         return Ok(None);
     };
-    let base = resolver.base();
+    let (base, unread) = (resolver.base(), resolver.unread());
     let task = |jobs: Vec<(&mut PartialTrie, &[K])>| {
-        let mut resolver = Resolver::new(base, ReadCause::Trie);
+        let mut resolver = Resolver::new(base, ReadCause::Trie).above(unread);
         let mut values = Vec::new();
         for (part, keys) in jobs {
             values.reserve(keys.len());
             for keys in keys.chunks(CHUNK_KEYS) {
                 let paths = || keys.iter().map(Key::path);
-                resolver.read_ahead(pages_ahead(|_| part, paths, base)?);
+                resolver.read_ahead(pages_ahead(|_| part, paths, base, ReadCause::Trie)?);
                 for key in keys {
                     let leaf = part.load_leaf(&key.path(), &mut resolver);
                     values.push(K::resident(&leaf.map_err(update_error)?));
@@ -139,11 +140,12 @@ pub(crate) fn read_divided<K: Key>(
 }
 
 /// Reads the pages of the base that the sorted paths need, in one batch, and the parts of the index
-/// above these pages. `trie` returns the trie that has the nodes of a path.
+/// above these pages. `trie` returns the trie that has the nodes of a path. The reads are counted under `why`.
 pub(crate) fn pages_ahead<'t, I: Iterator<Item = Path>>(
     trie: impl Fn(&Path) -> &'t PartialTrie,
     paths: impl Fn() -> I,
     base: &Base,
+    why: ReadCause,
 ) -> Result<(PrefetchedPages, HeldParts), StateError> {
     let Snapshot { index, pages, .. } = &*base.snapshot;
     let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
@@ -165,5 +167,5 @@ pub(crate) fn pages_ahead<'t, I: Iterator<Item = Path>>(
             found.push((stub, prefix, pages.cached(&stub, &prefix)?));
         }
     }
-    Ok((pages.prefetch(found, ReadCause::Trie)?, held))
+    Ok((pages.prefetch(found, why)?, held))
 }

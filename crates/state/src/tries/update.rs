@@ -30,6 +30,7 @@ impl TrieShards {
         let mut tries = Self {
             shards,
             top_levels: PartialTrie::new(Path::EMPTY),
+            unread: None,
         };
         tries.build_top_levels(base, counters)?;
         Ok(tries)
@@ -51,6 +52,7 @@ impl TrieShards {
             PORTION_LEAVES_MIN,
         );
         let share = changes.len().div_ceil(count);
+        let unread = self.unread.clone();
         let portions = portions::divide(&mut self.shards, changes, count, |change| {
             change.path[0].into()
         });
@@ -62,11 +64,12 @@ impl TrieShards {
                 items,
             } = portion;
             let spread = SlotThreads { pages, counters };
-            let mut resolver = Resolver::new(base, ReadCause::Trie);
+            let mut resolver = Resolver::new(base, ReadCause::Trie).above(unread.as_deref());
             for own in by_shard(items) {
                 let DirtyShard { trie, held } = &mut shards[usize::from(own[0].path[0]) - first];
                 if pages == PagesAre::OnDisk {
-                    resolver.read_ahead(pages_ahead(|_| trie, || paths_of(own), base)?);
+                    let why = ReadCause::Trie;
+                    resolver.read_ahead(pages_ahead(|_| trie, || paths_of(own), base, why)?);
                 }
                 let applied = trie.apply_with(own, &mut resolver, Some(&spread));
                 applied.map_err(update_error)?;
@@ -104,6 +107,7 @@ impl TrieShards {
         let shard = |key: &K| shard_of(&key.path());
         let keys_min = self.portion_keys_min(keys);
         let count = portions::count(Workers::Reading, keys.len(), || keys.len(), keys_min);
+        let unread = self.unread.clone();
         let portions = portions::divide(&mut self.shards, keys, count, shard);
         let values = on_threads(Workers::Reading, portions, |portion| {
             let Portion {
@@ -112,7 +116,7 @@ impl TrieShards {
                 items,
             } = portion;
             let mut values = Vec::with_capacity(items.len());
-            let mut resolver = Resolver::new(base, ReadCause::Trie);
+            let mut resolver = Resolver::new(base, ReadCause::Trie).above(unread.as_deref());
             for (keys, of_one_account) in large_runs(items) {
                 if of_one_account {
                     let DirtyShard { trie, .. } = &mut shards[shard(&keys[0]) - first];
@@ -126,7 +130,7 @@ impl TrieShards {
                 for chunk in keys.chunks(CHUNK_KEYS) {
                     let trie = |path: &Path| &shards[shard_of(path) - first].trie;
                     let paths = || chunk.iter().map(Key::path);
-                    resolver.read_ahead(pages_ahead(trie, paths, base)?);
+                    resolver.read_ahead(pages_ahead(trie, paths, base, ReadCause::Trie)?);
                     for key in chunk {
                         let path = key.path();
                         let DirtyShard { trie, .. } = &mut shards[shard_of(&path) - first];
@@ -250,6 +254,7 @@ impl TrieShards {
             || keys.len(),
             PORTION_KEYS_MIN,
         );
+        let unread = self.unread.clone();
         let portions = portions::divide(&mut self.shards, keys, count, &shard);
         let parts = on_threads(Workers::Computing, portions, |portion| {
             let Portion {
@@ -257,7 +262,7 @@ impl TrieShards {
                 shards,
                 items,
             } = portion;
-            let mut resolver = Resolver::new(base, ReadCause::Proof);
+            let mut resolver = Resolver::new(base, ReadCause::Proof).above(unread.as_deref());
             let mut parts = Vec::new();
             for own in items.chunk_by(|a, b| shard(a) == shard(b)) {
                 let number = shard(&own[0]);
@@ -275,7 +280,11 @@ impl TrieShards {
     }
 
     /// Builds the top levels from the roots of the shards, and hashes them.
-    fn build_top_levels(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
+    pub(super) fn build_top_levels(
+        &mut self,
+        base: &Base,
+        counters: &Counters,
+    ) -> Result<(), StateError> {
         let mut hashed = None;
         loop {
             let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
@@ -314,13 +323,15 @@ impl TrieShards {
         base: &Base,
         counters: &Counters,
     ) -> Result<(), StateError> {
+        let unread = self.unread.clone();
         let (path, trie) = (shard_prefix(shard), &mut self.shards[shard].trie);
         let broken = StateError::Broken {
             path,
             what: "a stub at the root",
         };
         let stub = trie.as_stub(trie.root()).ok_or(broken)?;
-        let link = Resolver::new(base, ReadCause::Trie).resolve(&path, &stub, trie)?;
+        let mut resolver = Resolver::new(base, ReadCause::Trie).above(unread.as_deref());
+        let link = resolver.resolve(&path, &stub, trie)?;
         trie.set_root(link);
         // Hashes the children too: joining the root with a prefix needs their references.
         hash_tries(&mut [trie], counters);
@@ -346,17 +357,17 @@ fn stays_branch(part: &PartialTrie, changes: &[AccountDiff]) -> bool {
 }
 
 /// Number of changed accounts and slots.
-fn leaves_of(changes: &[AccountDiff]) -> usize {
+pub(super) fn leaves_of(changes: &[AccountDiff]) -> usize {
     changes.iter().map(|change| 1 + change.slots.len()).sum()
 }
 
 /// Groups sorted changes by their shards.
-fn by_shard(changes: &[AccountDiff]) -> impl Iterator<Item = &[AccountDiff]> {
+pub(super) fn by_shard(changes: &[AccountDiff]) -> impl Iterator<Item = &[AccountDiff]> {
     changes.chunk_by(|a, b| a.path[0] == b.path[0])
 }
 
 /// The changes of one shard, out of sorted changes.
-fn changes_of(changes: &[AccountDiff], shard: usize) -> &[AccountDiff] {
+pub(super) fn changes_of(changes: &[AccountDiff], shard: usize) -> &[AccountDiff] {
     let from = changes.partition_point(|change| usize::from(change.path[0]) < shard);
     let len = changes[from..].partition_point(|change| usize::from(change.path[0]) == shard);
     &changes[from..from + len]
@@ -372,7 +383,7 @@ fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = Pla
 }
 
 /// The paths of sorted changes, in order, without the slots for which storage tries are divided.
-fn paths_of(changes: &[AccountDiff]) -> impl Iterator<Item = Path> {
+pub(super) fn paths_of(changes: &[AccountDiff]) -> impl Iterator<Item = Path> {
     changes.iter().flat_map(|change| {
         let slots = change.slots.iter();
         let slots = slots.take(match change.slots.len() {

@@ -10,6 +10,7 @@ use crate::{
     log::{
         blocks::{Chain, RecentBlock},
         records::{BlockRecord, KIND_BLOCK},
+        references::{KIND_REFERENCES, encode_block},
     },
     write::sealed::Sealed,
 };
@@ -90,6 +91,12 @@ impl Engine {
             let position = self
                 .health
                 .poison(self.journal.log.append(KIND_BLOCK, &[record]))?;
+            if let Some(references) = block.references() {
+                let parts = [&encode_block(id)[..], references];
+                let appended = self.journal.log.append(KIND_REFERENCES, &parts);
+                self.health.poison(appended)?;
+                self.store.counters.reference_records.add(1);
+            }
             committed.push(RecentBlock {
                 id,
                 parent,

@@ -499,7 +499,9 @@ impl Engine {
             true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
             false => IndexWriter::changes(disk, pace, parts, &old.index)?,
         };
-        let merged = merge(old, intermediate.tries.shards(), &cleaning, &index)?;
+        let tries = &intermediate.tries;
+        let completed = |shard| tries.completed(shard);
+        let merged = merge(old, tries.shards(), &completed, &cleaning, &index)?;
         self.store.counters.pages_written.add(merged.pages_written);
         self.store.counters.pages_split.add(merged.pages_split);
         self.store.counters.pages_joined.add(merged.pages_joined);

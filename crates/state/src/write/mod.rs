@@ -4,6 +4,7 @@ pub(crate) mod reverts;
 pub(crate) mod merge;
 pub(crate) mod catch_up;
 pub(crate) mod pacing;
+mod references;
 pub(crate) mod roots;
 pub(crate) mod layered;
 pub(crate) mod seal;

@@ -16,6 +16,14 @@ use cambium_snapshot::{Key, StateError};
 use cambium_trie::{EntryProof, PartialTrie, ProofTargets};
 use std::{sync::Arc, time::Instant};
 
+/// The outcome of applying all changes of a session.
+pub(crate) struct StagedRoot {
+    pub(crate) root: B256,
+    pub(crate) reverts: Changes,
+    /// References for the log, if there are some.
+    pub(crate) references: Option<Vec<u8>>,
+}
+
 impl Engine {
     /// Rejects changes of another kind of leaf than the database has.
     ///
@@ -72,7 +80,7 @@ impl Engine {
     }
 
     /// Applies all changes of a session to the tries, on top of the state of `view`, of which it has
-    /// read `known`. Returns the root and the reverts. `storage_roots` that were given with the changes are compared with
+    /// read `known`. `storage_roots` that were given with the changes are compared with
     /// those of the tries, which have the roots of contracts whose storage is not kept from there.
     pub(crate) fn stage(
         self: &Arc<Self>,
@@ -81,12 +89,17 @@ impl Engine {
         changes: &Changes,
         known: &KnownValues,
         storage_roots: &[(B256, B256)],
-    ) -> Result<(B256, Changes), StateError> {
+    ) -> Result<StagedRoot, StateError> {
         self.health.check()?;
         if let Some(layered) = &self.layered {
             let reverts = view.reverts_of_block(changes, known)?;
             let root = self.layered_root(layered, view, owner, changes, &reverts)?;
-            return Ok((root, reverts));
+            let references = None;
+            return Ok(StagedRoot {
+                root,
+                reverts,
+                references,
+            });
         }
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
@@ -106,15 +119,25 @@ impl Engine {
         let root = delta.apply_uncommitted(owner, changes, reverts.clone());
         let root = root.map_err(as_bad_changes)?;
         delta.check_storage_roots(changes, storage_roots)?;
-        Ok((root, reverts))
+        let parent = delta.at();
+        let references = self.references_after(&mut delta, parent, changes);
+        Ok(StagedRoot {
+            root,
+            reverts,
+            references,
+        })
     }
 
-    /// Computes the state root after a sealed block, from the changes of its layer.
+    /// Computes the state root after a sealed block, from the changes of its layer, and returns it with references for the
+    /// log, if there are some.
     ///
     /// # Errors
     ///
     /// [`StateError::UnknownBlock`] if the block was dropped.
-    pub(crate) fn root_of(self: &Arc<Self>, layer: &Layer) -> Result<B256, StateError> {
+    pub(crate) fn root_of(
+        self: &Arc<Self>,
+        layer: &Layer,
+    ) -> Result<(B256, Option<Vec<u8>>), StateError> {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.layers.delta.lock();
@@ -145,7 +168,11 @@ impl Engine {
             }
         }
         self.store.counters.roots.add(1);
-        delta.move_up(&layer.changes, at).map_err(as_bad_changes)
+        let root = delta.move_up(&layer.changes, at).map_err(as_bad_changes)?;
+        Ok((
+            root,
+            self.references_after(&mut delta, parent, &layer.changes),
+        ))
     }
 
     /// Reads leaves of the state of `view`, sorted by their paths, and loads the nodes on the paths

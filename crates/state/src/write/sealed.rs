@@ -18,6 +18,8 @@ pub struct Sealed {
     layer: Arc<Layer>,
     /// The block's encoded record; `None` once the log has it.
     record: Option<Vec<u8>>,
+    /// References for the log after this block, if there are some: the payload of their record, without the block.
+    references: Option<Vec<u8>>,
     root: RootIs,
 }
 
@@ -38,8 +40,17 @@ impl Sealed {
             inner,
             layer,
             record: Some(record),
+            references: None,
             root,
         }
+    }
+
+    /// Sets the references that the log gets after this block.
+    pub(crate) fn set_references(&mut self, references: Option<Vec<u8>>) {
+        if references.is_some() {
+            self.layer.set_leaves_since_references(0);
+        }
+        self.references = references;
     }
 
     /// Computes the state root of a block that was staged with a claimed one, and compares the two: see
@@ -54,7 +65,7 @@ impl Sealed {
     pub fn verify(&mut self) -> Result<(), StateError> {
         if self.root == RootIs::Claimed && self.record.is_some() {
             let _span = tracing::debug_span!("verify", block = %self.layer.block).entered();
-            let got = self.inner.root_of(&self.layer)?;
+            let (got, references) = self.inner.root_of(&self.layer)?;
             let (block, expected) = (self.layer.block, self.layer.state_root);
             if got != expected {
                 return Err(StateError::WrongRoot {
@@ -63,6 +74,7 @@ impl Sealed {
                     expected,
                 });
             }
+            self.set_references(references);
         }
         self.root = RootIs::Computed;
         Ok(())
@@ -110,6 +122,11 @@ impl Sealed {
     /// The encoded record, if the log does not have it yet.
     pub(crate) fn record(&mut self) -> Option<&mut [u8]> {
         self.record.as_deref_mut()
+    }
+
+    /// References for the log after this block, without it, if there are some.
+    pub(crate) fn references(&self) -> Option<&[u8]> {
+        self.references.as_deref()
     }
 
     /// Marks the block as durable: dropping `self` removes nothing any more.

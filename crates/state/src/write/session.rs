@@ -9,6 +9,7 @@
 //! ```
 
 use crate::write::{
+    roots::StagedRoot,
     seal::RootIs,
     sealed::{Sealed, WithoutBody},
 };
@@ -348,9 +349,17 @@ impl Session {
         let claimed =
             claimed.filter(|_| applied_reverts.is_empty() && view.inner.layered.is_none());
         // Slots that one transaction set and a later one set back are missing from `changes`.
-        let (root, reverts) = if let Some(claimed) = claimed {
+        let StagedRoot {
+            root,
+            reverts,
+            references,
+        } = if let Some(claimed) = claimed {
             view.inner.health.check()?;
-            (claimed, view.reverts_of_block(&changes, &known)?)
+            StagedRoot {
+                root: claimed,
+                reverts: view.reverts_of_block(&changes, &known)?,
+                references: None,
+            }
         } else if applied_reverts.is_empty() {
             view.inner
                 .stage(&view, id, &changes, &known, storage_roots)?
@@ -361,7 +370,12 @@ impl Session {
             let root = view
                 .inner
                 .apply_uncommitted(&view, id, &net, &changes, reverts.clone())?;
-            (root, reverts)
+            let references = None;
+            StagedRoot {
+                root,
+                reverts,
+                references,
+            }
         };
         Ok(Staged {
             view,
@@ -374,6 +388,7 @@ impl Session {
                 Some(_) => RootIs::Claimed,
                 None => RootIs::Computed,
             },
+            references,
             pin,
         })
     }
@@ -388,6 +403,8 @@ pub struct Staged {
     codes: Vec<(B256, Bytes)>,
     root: B256,
     root_is: RootIs,
+    /// References for the log after this block, if there are some.
+    references: Option<Vec<u8>>,
     /// Keeps the stored values of the changes, until there is a layer that does.
     pin: Option<ValuePin>,
 }
@@ -484,7 +501,8 @@ impl Staged {
         let owner = (self.root_is == RootIs::Computed).then_some(self.id);
         let layer = inner.seal(&self.view, owner, meta, changes, reverts)?;
         // If an error follows, dropping it removes the layer.
-        let sealed = Sealed::new(inner, layer, record, self.root_is);
+        let mut sealed = Sealed::new(inner, layer, record, self.root_is);
+        sealed.set_references(self.references);
         // From here on the layer keeps them.
         drop(self.pin);
         for (hash, code) in codes {
