@@ -67,7 +67,7 @@ pub use disk::{
 };
 pub use error::{DiskError, LockError};
 pub use faulty::{Fault, FaultyDisk};
-pub use pace::WritePace;
+pub use pace::{CommitUnderWay, WritePace};
 pub use salvage::{SalvageDisk, UnreadableRange};
 pub use stats::DiskStats;
 pub use std_disk::{IoMethod, StdDisk, StdDiskOptions};
