@@ -1,6 +1,6 @@
 //! How long commits take while merges write: blocks of payments on a state that is larger than the memory given.
 //!
-//! `cargo run --release -p cambium-state --example commits -- DIRECTORY [BLOCKS [CHANGES [ACCOUNTS]]]`
+//! `cargo run --release -p cambium-state --example commit_times -- DIRECTORY [BLOCKS [CHANGES [ACCOUNTS]]]`
 //!
 //! A new database is made in a folder of `DIRECTORY`, with `ACCOUNTS` accounts (default 500,000), and removed at the end.
 //! Each of `BLOCKS` blocks (default 10,000) changes about `CHANGES` of them (default 500). The time of a commit is that of
