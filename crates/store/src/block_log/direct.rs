@@ -13,7 +13,8 @@
 //!
 //! **A block with an acknowledged record is never written again**, for a block that is torn by a loss of power
 //! may hold anything afterwards. So the group that follows begins at the next block. That block may have a sync mark
-//! at its start, which is optional, and is written again with the group.
+//! at its start, which is optional, and is written again with the group. One case is left: after a crash the last block may
+//! have records of a group that was never acknowledged, and the first append after the opening pads it.
 
 use super::format::{SYNC_MARK, put_pad};
 use crate::record::put_record;
