@@ -138,13 +138,11 @@ impl DirectTail {
             written += group.bytes.len();
         }
         if self.is_unwritten {
-            let (end, at) = (self.bytes.len(), self.end());
-            put_pad(&mut self.bytes, self.salt, self.base, at, durable_to);
-            let done = self.file.write_at(&self.bytes, self.start);
-            written += self.bytes.len();
             // The next record takes the place of the pad.
-            self.bytes.truncate(end);
-            done?;
+            let mut blocks = self.bytes.clone();
+            put_pad(&mut blocks, self.salt, self.base, self.end(), durable_to);
+            self.file.write_at(&blocks, self.start)?;
+            written += blocks.len();
             self.is_unwritten = false;
             self.needs_sync = true;
         }
@@ -174,13 +172,16 @@ impl DirectTail {
     }
 
     /// Writes a sync mark, if no record was added since the group before. The mark is not synced, and a failure does no
-    /// harm: the next group has it again.
+    /// harm: the next group takes its place.
     pub(super) fn mark(&mut self) -> Result<usize, DiskError> {
-        let at = self.base + self.end();
-        put_record(&mut self.bytes, self.salt, SYNC_MARK, at, at, &[]);
-        let mut block = self.bytes.clone();
+        let (mut block, at) = (Vec::new(), self.base + self.end());
+        put_record(&mut block, self.salt, SYNC_MARK, at, at, &[]);
+        let bytes = block.len();
         block.resize(BLOCK_BYTES, 0);
         self.file.write_at(&block, self.start)?;
-        Ok(block.len())
+        // Not before it is written: after an error or a panic the log goes on without the mark.
+        block.truncate(bytes);
+        self.bytes = block;
+        Ok(BLOCK_BYTES)
     }
 }

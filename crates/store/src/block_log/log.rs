@@ -299,6 +299,11 @@ impl BlockLog {
     ) -> Result<LogPosition, StoreError> {
         let position = writer.end;
         if let Some(tail) = &mut writer.direct {
+            assert_eq!(
+                tail.end(),
+                u64::from(position.offset),
+                "the end of the log's newest file"
+            );
             let written = tail.push(kind, writer.durable_to.to_u64(), parts)?;
             let end = tail.end();
             self.count_written(written);

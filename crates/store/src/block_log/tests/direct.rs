@@ -12,7 +12,10 @@ use crate::{
 };
 use cambium_disk::{BLOCK_BYTES, Disk, FaultyDisk, StdDisk, WritePace};
 use cambium_seeds::Random;
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 pub(in crate::block_log) const DIRECT: LogOptions = LogOptions {
     file_bytes_max: 32 << 10,
@@ -223,6 +226,30 @@ fn damage_to_a_pad_does_no_harm_and_to_the_newest_record_is_reported() {
             assert_eq!(expect_corrupt(open(&disk, DIRECT)).1, *position);
             disk.flip_bit(&name_of(position.file), at, 2);
         }
+    }
+}
+
+/// The mark is written by the third operation of a sync. A panic there once moved all later records.
+#[test]
+fn a_mark_that_can_not_be_written_leaves_the_log_as_it_was() {
+    let faults: [fn(&FaultyDisk); 2] = [
+        |disk| disk.fail_call_after(2),
+        |disk| disk.panic_call_after(2),
+    ];
+    for (fault, panics) in faults.into_iter().zip([false, true]) {
+        let disk = FaultyDisk::new(35);
+        let (log, _) = open(&disk, DIRECT).unwrap();
+        let first = fill_to_a_prepared_file(&log);
+        append(&log, first);
+        fault(&disk);
+        let synced = catch_unwind(AssertUnwindSafe(|| log.sync().is_ok()));
+        assert_eq!(synced.ok(), (!panics).then_some(true));
+        let position = append(&log, first + 1);
+        log.sync().unwrap();
+        assert_eq!(log.read(position).unwrap(), record(first + 1));
+        let all: Vec<_> = (0..first + 2).map(record).collect();
+        assert_eq!(records(&log), all);
+        assert_eq!(records(&open(&disk.crash(), DIRECT).unwrap().0), all);
     }
 }
 
