@@ -1,7 +1,10 @@
 //! State that a disk shares with its open files.
 
 use crate::stats::Counters;
-use std::{io, sync::OnceLock};
+use std::{
+    io,
+    sync::{OnceLock, atomic::AtomicBool},
+};
 
 /// State that a disk shares with its open files.
 #[derive(Debug)]
@@ -13,6 +16,8 @@ pub(super) struct Shared {
     pub(super) is_direct: OnceLock<()>,
     /// Reason why a file opened for direct access does not bypass the page cache.
     pub(super) direct_refusal: OnceLock<String>,
+    /// Whether the system has refused a write that is durable when it returns.
+    pub(super) has_no_durable_writes: AtomicBool,
 }
 
 impl Shared {

@@ -5,7 +5,7 @@
 
 use super::{
     format::{
-        DIR, END, GAP, MARK_BYTES, base_of, file_numbers, header_of, is_damaged_mark, name_of,
+        DIR, END, GAP, MARK_BYTES, base_of, file_numbers, harmless_damage, header_of, name_of,
     },
     log::BlockLog,
     recovery::LogFile,
@@ -97,7 +97,12 @@ impl BlockLog {
             }
             let file = LogFile::open(disk, number, salt)?;
             if file.previous_bytes.is_none() {
-                if number == last && !file.has_content()? {
+                // Records are appended once the file before has its end record.
+                let is_begun = match is_ended {
+                    true => file.has_content()?,
+                    false => file.is_begun()?,
+                };
+                if number == last && !is_begun {
                     // The file was preallocated, or not durably begun, and holds nothing.
                     if is_ended || number <= known {
                         search.add_missing_file(number, number - 1);
@@ -294,8 +299,10 @@ impl Search<'_> {
                 }
                 continue;
             }
-            if offset < limit && is_damaged_mark(&records, offset)? {
-                offset += u64::from(MARK_BYTES);
+            if offset < limit
+                && let Some(bytes) = harmless_damage(&records, offset)?
+            {
+                offset += u64::from(bytes);
                 continue;
             }
             let end = match stated_end {
