@@ -569,16 +569,19 @@ impl<'a> Splitter<'a> {
         }
         Ok(match trie.visit(link) {
             NodeView::Empty => 1,
-            NodeView::Stub(stub) => {
-                let part = PartRef::of(stub);
-                if part.is_some_and(|part| part.number() >= self.unopened.len()) {
-                    return Err(StateError::Broken {
-                        path: *trie.base(),
-                        what: "a page in the index",
-                    });
-                }
-                HEAD + SHORT_PLACE_BYTES
-            }
+            NodeView::Stub(stub) => match PartRef::of(stub) {
+                None => HEAD + SHORT_PLACE_BYTES,
+                // As if it were opened, so that a shard is divided alike whatever is open.
+                Some(part) => match self.unopened.get(part.number()) {
+                    Some((block, _)) => HEAD + block.bytes.len(),
+                    None => {
+                        return Err(StateError::Broken {
+                            path: *trie.base(),
+                            what: "a page in the index",
+                        });
+                    }
+                },
+            },
             NodeView::Extension { path, child } => {
                 let below = self.measure(child, depth + path.len(), in_storage)?;
                 HEAD + 1 + path.packed().len() + below
@@ -601,14 +604,17 @@ impl<'a> Splitter<'a> {
                         *size = 2 + self.measure(*child, depth + 1, in_storage)?;
                     }
                 }
-                if sizes.iter().sum::<usize>() > BLOCK_BYTES_MAX {
-                    // A block at an account's path would be taken for the account's storage.
-                    let is_at_leaf = depth + 1 == ACCOUNT_NIBBLES && !in_storage;
-                    for (child, size) in children.iter().zip(&mut sizes) {
-                        if *size >= BLOCK_BYTES_MIN && !child.is_stub() && !is_at_leaf {
-                            self.cuts.insert(*child);
+                let is_large = sizes.iter().sum::<usize>() > BLOCK_BYTES_MAX;
+                // A block at an account's path would be taken for the account's storage.
+                let is_at_leaf = depth + 1 == ACCOUNT_NIBBLES && !in_storage;
+                for (child, size) in children.iter().zip(&mut sizes) {
+                    if let NodeView::Stub(stub) = trie.visit(*child) {
+                        if PartRef::of(stub).is_some() {
                             *size = HEAD + 2;
                         }
+                    } else if is_large && *size >= BLOCK_BYTES_MIN && !is_at_leaf {
+                        self.cuts.insert(*child);
+                        *size = HEAD + 2;
                     }
                 }
                 HEAD + 2 + sizes.iter().sum::<usize>()
