@@ -325,7 +325,7 @@ fn a_merge_makes_the_blocks_above_its_pages_anew_and_shares_all_others() {
             (16 + 256 + 4096, 3),
             "round {round}"
         );
-        assert!(bytes < 8 << 10, "{bytes} bytes of changes");
+        assert!(bytes <= 8 << 10, "{bytes} bytes of changes");
         let checkpoint = Checkpoint::open(&disk, new.files().sequence()).unwrap();
         let Ok(LoadedIndex::Index(read)) = read_index(&checkpoint, &cache) else {
             panic!("an index that was just written");
