@@ -7,7 +7,6 @@ use crate::{
         Index, IndexWriter, LoadedIndex, PartCache, StoredIndex, WrittenIndex, parse_section,
         read_index,
     },
-    merge::places,
     pages::Pages,
 };
 use alloy_primitives::B256;
@@ -163,7 +162,7 @@ pub fn copy_index(
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
     for shard in 0..SHARDS {
         let (whole, pages) = index.whole(shard)?;
-        writer.put(shard, Arc::new(whole), pages)?;
+        writer.put(shard, &whole, pages)?;
     }
     Ok(writer)
 }
@@ -224,8 +223,7 @@ fn finish<L: AboveSnapshot>(
     if let Some(before) = index.is_on() {
         sections.push((RETIRED_BEFORE, put_pages(retired.before.to_vec(), true)));
         if before.before().is_none() {
-            let live = index.tries().flat_map(places).map(|(addr, _)| addr);
-            sections.push((LIVE, put_pages(live.collect(), false)));
+            sections.push((LIVE, put_pages(index.pages(), false)));
         }
     }
     for (name, bytes) in sections {

@@ -40,8 +40,8 @@ mod check;
 
 pub use base::{
     budget::{
-        Budget, MemoryInUse, code_cache_bytes_max, pinned_bytes_max, restored_bytes_max,
-        restored_bytes_reserved, value_cache_bytes_max,
+        Budget, IndexMemory, MemoryInUse, code_cache_bytes_max, pinned_bytes_max,
+        restored_bytes_max, restored_bytes_reserved, value_cache_bytes_max,
     },
     counters::{Counter, CounterValues, Counters},
     error::{StateError, update_error},
@@ -63,8 +63,8 @@ pub use check::{CheckProgress, CheckReport, check_codes, check_state};
 pub use checkpoint::{AboveSnapshot, CheckpointState};
 pub use dirty::{DirtyShard, HeldPages};
 pub use index::{
-    HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, PartCache, StoredIndex,
-    TouchedNodes, TrieRef, WrittenIndex, damaged_section, parse_section,
+    HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, OpenedShard, PartCache,
+    StoredIndex, TouchedNodes, TrieRef, WrittenIndex, damaged_section, parse_section,
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled, root_of_slots};
 pub use merge::{Cleaning, Merged, MergedShard, NamedPage, emptiest, merge, named_pages, places};

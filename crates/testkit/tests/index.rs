@@ -111,7 +111,7 @@ fn reads_proofs_merges_and_checks_agree_with_an_index_in_memory() {
         (0, stats.pages)
     );
     assert!(
-        resident.index_bytes > 3 * stats.index_bytes,
+        resident.index_bytes > 2 * stats.index_bytes,
         "{resident:?}, {stats:?}"
     );
 

@@ -355,7 +355,7 @@ fn parts_of_an_index_that_a_merge_leaves_as_they_were_stay_in_memory() {
     let (db, disk) = large_storages(None);
     let needed = db.stats().unwrap().index_bytes as u64;
     drop(db);
-    let db = Db::open(Arc::new(disk), options(Some(needed * 5 / 8)))
+    let db = Db::open(Arc::new(disk), options(Some(needed * 7 / 8)))
         .unwrap()
         .0;
     let stats = db.stats().unwrap();

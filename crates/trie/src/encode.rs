@@ -81,6 +81,22 @@ impl<'a> Before<'a> {
     }
 }
 
+/// How a trie is encoded.
+struct Encoding<'a> {
+    /// Length of the output, in bytes, at which encoding stops.
+    len_max: usize,
+    /// Appends the nodes of the subtrie that a blinded node stands for, and returns whether it did.
+    unfolds: &'a dyn Fn(&Stub, &mut Vec<u8>) -> bool,
+}
+
+impl Encoding<'_> {
+    /// Everything, with blinded nodes as they are.
+    const WHOLE: Encoding<'static> = Encoding {
+        len_max: usize::MAX,
+        unfolds: &|_, _| false,
+    };
+}
+
 impl PartialTrie {
     /// Appends the encoded trie to `out`.
     ///
@@ -128,11 +144,20 @@ impl PartialTrie {
         let start = out.len();
         out.extend_from_slice(&[VERSION, path.len() as u8]);
         out.extend_from_slice(path.packed());
-        let fits = self.encode_structure(link, None, start.saturating_add(bytes_max), out);
+        let encoding = Encoding {
+            len_max: start.saturating_add(bytes_max),
+            ..Encoding::WHOLE
+        };
+        let fits = self.encode_structure(link, None, &encoding, out);
         if !fits {
             out.truncate(start);
         }
         fits
+    }
+
+    /// Appends the encoded nodes of the subtrie at `link`, without version and path.
+    pub fn encode_nodes_to(&self, link: Link, out: &mut Vec<u8>) {
+        self.encode_structure(link, None, &Encoding::WHOLE, out);
     }
 
     /// Appends the encoded difference to `before`, for [`Self::decode_changes`]. A subtrie that is
@@ -143,12 +168,14 @@ impl PartialTrie {
     ///
     /// Panics if the tries do not have the same base.
     pub fn encode_changes_to(&self, before: &Self, out: &mut Vec<u8>) {
-        self.encode_edits_to(before, &|_| true, out);
+        self.encode_edits_to(before, &|_| true, &|_, _| false, out);
     }
 
     /// Like [`Self::encode_changes_to`], for a trie that is an edited copy of `before`. `is_touched`
     /// returns false for links of expanded nodes which, with all that is below them, are the same in
-    /// both tries. They are not walked.
+    /// both tries. They are not walked. `unfolds` is called for each blinded node that `before` does
+    /// not have at its place: it may append the nodes of its subtrie ([`Self::encode_nodes_to`]), and
+    /// returns whether it did.
     ///
     /// # Panics
     ///
@@ -157,6 +184,7 @@ impl PartialTrie {
         &self,
         before: &Self,
         is_touched: &dyn Fn(Link) -> bool,
+        unfolds: &dyn Fn(&Stub, &mut Vec<u8>) -> bool,
         out: &mut Vec<u8>,
     ) {
         assert_eq!(self.base, before.base, "tries of the same place");
@@ -166,7 +194,11 @@ impl PartialTrie {
             is_touched,
             ..Before::root(before)
         };
-        self.encode_structure(self.root, Some(before), usize::MAX, out);
+        let encoding = Encoding {
+            unfolds,
+            ..Encoding::WHOLE
+        };
+        self.encode_structure(self.root, Some(before), &encoding, out);
     }
 
     /// Returns whether the subtrie at `link` is unchanged, given the encoding `below` of its
@@ -214,13 +246,13 @@ impl PartialTrie {
             && self.cached_ref(link) == before.trie.cached_ref(before.link)
     }
 
-    /// Stops and returns false when `out` is longer than `len_max`. Recursion is bounded by the 128
+    /// Stops and returns false when `out` is longer than the limit. Recursion is bounded by the 128
     /// nibbles of a path.
     fn encode_structure(
         &self,
         link: Link,
         before: Option<Before<'_>>,
-        len_max: usize,
+        encoding: &Encoding<'_>,
         out: &mut Vec<u8>,
     ) -> bool {
         let is_copy = |before: Before<'_>| {
@@ -229,7 +261,7 @@ impl PartialTrie {
         };
         if before.is_some_and(is_copy) {
             out.push(AS_BEFORE);
-            return out.len() <= len_max;
+            return out.len() <= encoding.len_max;
         }
         let memo = self.cached_ref(link);
         let start = out.len();
@@ -244,7 +276,7 @@ impl PartialTrie {
                 below = out.len();
                 for at in present {
                     let before = before.and_then(|before| before.child(at));
-                    if !self.encode_structure(children[at], before, len_max, out) {
+                    if !self.encode_structure(children[at], before, encoding, out) {
                         return false;
                     }
                 }
@@ -255,7 +287,7 @@ impl PartialTrie {
                 out.extend_from_slice(path.packed());
                 below = out.len();
                 let before = before.and_then(|before| before.below(&path));
-                if !self.encode_structure(child, before, len_max, out) {
+                if !self.encode_structure(child, before, encoding, out) {
                     return false;
                 }
             }
@@ -270,7 +302,7 @@ impl PartialTrie {
                 account.encode_to(out);
                 below = out.len();
                 let before = before.and_then(|before| before.storage(&key));
-                if !self.encode_structure(storage, before, len_max, out) {
+                if !self.encode_structure(storage, before, encoding, out) {
                     return false;
                 }
             }
@@ -289,6 +321,9 @@ impl PartialTrie {
                 value.encode_to(out);
                 below = out.len();
             }
+            NodeView::Stub(stub)
+                if !before.is_some_and(|before| self.is_as_before(link, before, &[]))
+                    && (encoding.unfolds)(stub, out) => {}
             NodeView::Stub(stub) => {
                 let kind = match stub.kind {
                     None => 0,
@@ -307,7 +342,7 @@ impl PartialTrie {
             out.truncate(start);
             out.push(AS_BEFORE);
         }
-        out.len() <= len_max
+        out.len() <= encoding.len_max
     }
 
     /// Decodes a trie from exactly `bytes`. A part of a storage trie can be read and copied from,

@@ -136,6 +136,17 @@ impl PartialTrie {
         }
     }
 
+    /// Creates an empty trie whose root is at path `base`, perhaps within a storage trie, for a part of
+    /// another trie. It can be read and copied from, but not changed.
+    pub const fn part(base: Path) -> Self {
+        Self {
+            base,
+            root: Link::EMPTY,
+            arena: Arena::new(),
+            commitment: Commitment::Mpt,
+        }
+    }
+
     /// Returns the trie with nodes that are hashed by `commitment`: by [`Commitment::Mpt`] under
     /// [`Commitment::Layered`], whose root is that of three tries. A new trie is hashed by
     /// [`Commitment::Mpt`].

@@ -1,10 +1,11 @@
 //! Division of the memory budget.
 //!
 //! ```text
-//!   | fixed | index | index being made | layers: delta, and intermediate | caches | slack |
+//!   | fixed | index | what a merge replaces of it | layers: delta, and intermediate | caches | slack |
 //! ```
 //!
-//! The size of the index follows from that of the state, and a merge holds two of them. Layers get half of the rest, up
+//! The size of the index follows from that of the state. A merge makes the parts of it that change anew, and holds
+//! both until views have the new one. Layers get half of the rest, up
 //! to the size from which merges benefit: the more changes a merge takes at once, the less it writes for each. The
 //! slack is for the allocator. Caches get all else: the value cache has a fixed size, the code cache grows up to a
 //! limit of its own, and cached pages get what the two leave, which is computed anew after each merge. Other memory
@@ -23,6 +24,10 @@ const LAYERS_BYTES_MAX: u64 = 480 << 20;
 /// Layers may always take 1/10 of all memory. The more changes a merge takes at once, the fewer pages
 /// it writes for each.
 const LAYERS_DIVISOR: u64 = 10;
+/// A merge replaces at most 1/6 as many bytes of the index as layers take: of each account that changed, they have
+/// 2,700 bytes or more, its page included, and half of them are merged at a time; the index has a block and its share
+/// of those above, 800 bytes.
+const REPLACED_DIVISOR: u64 = 6;
 /// Share of the slack in the memory that is left: the allocator's fragmentation.
 const SLACK_FRACTION: f64 = 1.0 / 12.0;
 /// Slack beside that share, in bytes, at most an eighth of all memory: for merges, and for freed memory that the
@@ -84,11 +89,20 @@ pub fn pinned_bytes_max(memory: u64) -> u64 {
         .clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX)
 }
 
+/// Memory of an index.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IndexMemory {
+    /// What it takes between merges, and its cache at most, in bytes.
+    pub held: u64,
+    /// What a merge that changes all of it holds besides, in bytes.
+    pub replaced_max: u64,
+}
+
 /// Memory in use that [`Budget::new`] can't assign, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryInUse {
-    /// The index, including room for the next one that a merge makes, in bytes.
-    pub index: u64,
+    /// The index, in bytes.
+    pub index: IndexMemory,
     /// The code cache, in bytes.
     pub codes: u64,
     /// Other memory that grows: the code directory, io_uring rings, layers held by views, in bytes.
@@ -107,12 +121,13 @@ pub struct Budget {
 impl Budget {
     /// Divides a budget of `memory` bytes, of which `taken` is in use.
     pub fn new(memory: u64, taken: MemoryInUse) -> Self {
-        let fixed = FIXED_BYTES.min(memory / 8) + taken.index + taken.others;
+        let fixed = FIXED_BYTES.min(memory / 8) + taken.index.held + taken.others;
         let rest = memory.saturating_sub(fixed + SLACK_BYTES.min(memory / 8)) as f64;
         let layers_max = LAYERS_BYTES_MAX.max(memory / LAYERS_DIVISOR);
         let layers = ((rest * LAYERS_FRACTION) as u64).min(layers_max);
         let slack = (rest * SLACK_FRACTION) as u64;
-        let caches = (rest as u64).saturating_sub(layers + slack);
+        let replaced = taken.index.replaced_max.min(layers / REPLACED_DIVISOR);
+        let caches = (rest as u64).saturating_sub(layers + slack + replaced);
         Self {
             cache_bytes: caches
                 .saturating_sub(value_cache_bytes_max(memory) + taken.codes)
@@ -132,7 +147,10 @@ mod tests {
             for index in [0, 1 << 20, 128 << 20] {
                 for others in [0, 40 << 20] {
                     let taken = MemoryInUse {
-                        index,
+                        index: IndexMemory {
+                            held: index,
+                            replaced_max: index,
+                        },
                         codes: code_cache_bytes_max(memory),
                         others,
                     };
@@ -147,20 +165,24 @@ mod tests {
                 }
             }
         }
+        let index = IndexMemory {
+            held: 128 << 20,
+            replaced_max: 128 << 20,
+        };
         let taken = MemoryInUse {
-            index: 128 << 20,
+            index,
             codes: 4 << 20,
             others: 40 << 20,
         };
         let budget = Budget::new(1 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (226, 451)
+            (150, 451)
         );
         let budget = Budget::new(8 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (6372, 819)
+            (6244, 819)
         );
     }
 }

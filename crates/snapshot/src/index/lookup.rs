@@ -1,11 +1,14 @@
 //! Look-ups of leaves and nodes in the index.
 
 use super::{
+    block::{Below, Block, Walked},
+    blocks::{self, UnopenedBlocks},
     files::IndexChain,
+    part_ref::PartRef,
     parts::{PartFile, UnopenedParts},
-    shard::{PartRef, Shard},
+    shard::{Shard, deepest},
 };
-use crate::base::{error::StateError, layout::shard_of};
+use crate::base::{budget::IndexMemory, error::StateError, layout::shard_of};
 use cambium_primitives::Path;
 use cambium_trie::{Commitment, Link, Lookup, PartialTrie, Stub};
 use rustc_hash::FxBuildHasher;
@@ -48,9 +51,9 @@ pub struct Node<'a> {
 /// A trie of the index: a resident shard, or a part that was read from disk.
 #[derive(Clone)]
 pub enum TrieRef<'a> {
-    /// A whole shard, or its top.
+    /// The top of a shard.
     Resident(&'a PartialTrie),
-    /// A part of a shard, from disk or from the cache.
+    /// A block of a shard that was decoded, or a part from disk or from the cache.
     Part(Arc<PartialTrie>),
 }
 
@@ -66,13 +69,31 @@ impl Deref for TrieRef<'_> {
 }
 
 /// Parts of one index that an operation keeps in memory until it ends, even if the cache evicts
-/// them.
+/// them, and the block that it has decoded last.
 #[derive(Default)]
 pub struct HeldParts {
     /// Parts that were read ahead, by their offset.
     ahead: HashMap<u64, Arc<PartialTrie>, FxBuildHasher>,
     /// The most recently used part, which is often the next one, too.
     last: Option<(u64, Arc<PartialTrie>)>,
+    /// The most recently decoded block.
+    block: Option<(Arc<Block>, Arc<PartialTrie>)>,
+}
+
+/// A shard that a merge has opened.
+pub struct OpenedShard {
+    /// Its trie: whole, but for parts or blocks that the merge leaves as they are. Blinded nodes stand
+    /// for these.
+    pub(crate) trie: Arc<PartialTrie>,
+    pub(crate) unopened: Unopened,
+}
+
+/// What a merge leaves as it is.
+pub(crate) enum Unopened {
+    /// Blocks of an index in memory.
+    Blocks(UnopenedBlocks),
+    /// Parts of an index on disk. `None` if all parts are opened.
+    Parts(Option<UnopenedParts>),
 }
 
 /// Where the part of the index is that a look-up needs.
@@ -91,6 +112,19 @@ impl HeldParts {
             Some((offset, trie)) if *offset == part.offset => Some(trie),
             _ => self.ahead.get(&part.offset),
         }
+    }
+
+    /// Returns a block, whose root is on the way to `path`, as a trie hashed as `like` is.
+    fn decoded(&mut self, at: Below<'_>, path: &Path, like: &PartialTrie) -> Arc<PartialTrie> {
+        if let Some((block, trie)) = &self.block
+            && Arc::ptr_eq(block, at.block)
+        {
+            return trie.clone();
+        }
+        let trie = blocks::block_as_trie(at.block, &at.stub, like, path.prefix(at.depth));
+        let trie = Arc::new(trie);
+        self.block = Some((at.block.clone(), trie.clone()));
+        trie
     }
 }
 
@@ -124,9 +158,9 @@ impl Index {
 
     /// Memory of the index, including the cache of parts, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let tries = self.shards.iter().map(|shard| shard.trie.memory_bytes());
+        let shards = self.shards.iter().map(Shard::memory_bytes);
         let cached = self.parts.as_ref().map_or(0, PartFile::cached_bytes);
-        tries.sum::<usize>() + cached
+        shards.sum::<usize>() + cached
     }
 
     /// Whether the whole index is in memory and takes at most `bytes_max` bytes there.
@@ -134,12 +168,21 @@ impl Index {
         self.is_resident() && self.memory_bytes() as u64 <= bytes_max
     }
 
-    /// Memory to reserve for this index and for the one that the next merge makes, in bytes, where
-    /// `bytes_max` is the memory limit of an index.
-    pub fn reserved_bytes(&self, bytes_max: u64) -> u64 {
-        let tries = self.shards.iter().map(|shard| shard.trie.memory_bytes());
-        let cached = self.parts.as_ref().map_or(0, |_| bytes_max);
-        2 * tries.sum::<usize>() as u64 + cached
+    /// Memory to reserve for this index, where `bytes_max` is the memory limit of an index, in bytes. A
+    /// merge makes all tops of an index on disk anew.
+    pub fn reserved(&self, bytes_max: u64) -> IndexMemory {
+        let shards = self.shards.iter().map(Shard::memory_bytes);
+        let bytes = shards.sum::<usize>() as u64;
+        match self.parts {
+            None => IndexMemory {
+                held: bytes,
+                replaced_max: bytes,
+            },
+            Some(_) => IndexMemory {
+                held: 2 * bytes + bytes_max,
+                replaced_max: 0,
+            },
+        }
     }
 
     /// Size of the parts on disk, in bytes. 0 if the whole index is in memory.
@@ -160,13 +203,12 @@ impl Index {
         self.shards[shard].pages
     }
 
-    /// Returns the resident part of a shard: the whole shard or its top. At least the root is in
-    /// it, perhaps blinded.
+    /// Returns the top of a shard. At least the root is in it, perhaps blinded.
     pub fn top(&self, shard: usize) -> &PartialTrie {
         &self.shards[shard].trie
     }
 
-    /// Returns a whole shard, reading its parts if they are on disk.
+    /// Returns a whole shard as one trie, reading its parts if they are on disk.
     ///
     /// # Errors
     ///
@@ -174,13 +216,16 @@ impl Index {
     pub fn whole(&self, shard: usize) -> Result<Arc<PartialTrie>, StateError> {
         let shard = &self.shards[shard];
         match &self.parts {
-            None => Ok(shard.trie.clone()),
+            None => Ok(match shard.blocks.is_empty() {
+                true => shard.trie.clone(),
+                false => Arc::new(blocks::joined(shard)),
+            }),
             Some(file) => file.whole(shard).map(Arc::new),
         }
     }
 
-    /// Returns a shard for a merge of the dirty trie `dirty`: whole, but for parts that the merge
-    /// leaves as they are. Their bytes are returned beside it.
+    /// Returns a shard for a merge of the dirty trie `dirty`. If the parts are on disk and `is_whole`,
+    /// all of them are opened.
     ///
     /// # Errors
     ///
@@ -189,15 +234,22 @@ impl Index {
         &self,
         shard: usize,
         dirty: &PartialTrie,
-    ) -> Result<(Arc<PartialTrie>, Option<UnopenedParts>), StateError> {
+        is_whole: bool,
+    ) -> Result<OpenedShard, StateError> {
         let shard = &self.shards[shard];
-        match &self.parts {
-            None => Ok((shard.trie.clone(), None)),
+        let (trie, unopened) = match &self.parts {
+            None => {
+                let (trie, unopened) = blocks::opened(shard, dirty);
+                (trie, Unopened::Blocks(unopened))
+            }
+            Some(file) if is_whole => (file.whole(shard)?, Unopened::Parts(None)),
             Some(file) => {
                 let (trie, unopened) = file.opened(shard, dirty)?;
-                Ok((Arc::new(trie), Some(unopened)))
+                (trie, Unopened::Parts(Some(unopened)))
             }
-        }
+        };
+        let trie = Arc::new(trie);
+        Ok(OpenedShard { trie, unopened })
     }
 
     /// Looks up the leaf at `path`, an account's or a slot's, reading a part of the index if
@@ -212,6 +264,13 @@ impl Index {
         let IndexLookup::Page { stub, depth } = found else {
             return Ok(found);
         };
+        if let Some(below) = shard.block_of(&stub, depth) {
+            return Ok(match deepest(below, path, true).1 {
+                Walked::Page(stub, depth) => IndexLookup::Page { stub, depth },
+                Walked::Leaf(leaf) => IndexLookup::Resident(leaf),
+                Walked::Node | Walked::Below(_) => IndexLookup::Resident(Lookup::Absent),
+            });
+        }
         match shard.part_of(&stub) {
             None => Ok(found),
             Some(part) => {
@@ -238,15 +297,20 @@ impl Index {
         };
         let trie = TrieRef::Resident(&shard.trie);
         let stub = shard.trie.as_stub(link).filter(|_| link.is_stub());
-        let Some(part) = stub.and_then(|stub| shard.part_of(&stub)) else {
+        let Some(stub) = stub.filter(|stub| PartRef::of(stub).is_some()) else {
             return Ok(Some(Node { trie, link, depth }));
         };
-        let trie = TrieRef::Part(self.part(part, &path.prefix(depth), held)?);
+        let trie = match (shard.block_of(&stub, depth), shard.part_of(&stub)) {
+            (Some(below), _) => held.decoded(deepest(below, path, false).0, path, &shard.trie),
+            (None, Some(part)) => self.part(part, &path.prefix(depth), held)?,
+            (None, None) => return Ok(None),
+        };
+        let trie = TrieRef::Part(trie);
         let found = trie.find_or_stub(path);
         Ok(found.map(|(link, depth)| Node { trie, link, depth }))
     }
 
-    /// Returns the root of the part that the blinded node `stub` at `path` names. `None` if it
+    /// Returns the root of the block or part that the blinded node `stub` at `path` names. `None` if it
     /// names a page.
     ///
     /// # Errors
@@ -261,6 +325,10 @@ impl Index {
         let Some(part) = self.shards[shard_of(path)].part_of(stub) else {
             return Ok(None);
         };
+        if self.is_resident() {
+            // Its number is relative to the block above.
+            return self.node_at(path, held);
+        }
         let trie = self.part(part, path, held)?;
         Ok(Some(Node {
             link: trie.root(),

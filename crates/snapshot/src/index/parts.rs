@@ -1,6 +1,10 @@
 //! Reading the parts of an index that are on disk, and a cache of them.
 
-use super::shard::{PartRef, Shard, copy};
+use super::{
+    openings::Openings,
+    part_ref::PartRef,
+    shard::{Shard, copy},
+};
 use crate::base::{counters::Counters, error::StateError};
 use cambium_primitives::{DecodeError, Path};
 use cambium_store::SectionReader;
@@ -8,7 +12,7 @@ use cambium_trie::{Commitment, Link, NodeView, PartialTrie};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     sync::{Arc, Weak},
 };
 
@@ -163,17 +167,13 @@ impl PartFile {
         dirty: &PartialTrie,
     ) -> Result<(PartialTrie, UnopenedParts), StateError> {
         let bytes = self.read_all(shard)?;
-        let mut first = first_unchanged(dirty);
+        let mut openings = Openings::of(dirty);
         let mut opens = |at: &Path| {
-            let above = first.range(..=*at).next_back().copied();
-            let begins = above.filter(|above| at.starts_with(above));
-            if let Some(begins) = begins {
-                first.remove(&begins);
+            let opens = openings.opens(at);
+            if opens {
+                openings.reached(at);
             }
-            let is_covered = dirty
-                .find_or_stub(at)
-                .is_some_and(|(link, _)| link.is_stub());
-            begins.is_some() || !is_covered
+            opens
         };
         let trie = join(shard, &self.reader, &bytes, &mut opens)?;
         let (sequence, offset) = (self.reader.sequence(), shard.offset);
@@ -229,7 +229,7 @@ impl PartFile {
 }
 
 /// The parts of a shard, as they are on disk, of which some were not joined to its top.
-pub struct UnopenedParts {
+pub(crate) struct UnopenedParts {
     /// All parts of the shard.
     bytes: Vec<u8>,
     /// Number of the checkpoint, and where the parts begin in its section.
@@ -249,51 +249,6 @@ impl UnopenedParts {
 fn bytes_of(parts: &[u8], part: PartRef) -> Option<&[u8]> {
     let start = usize::try_from(part.offset).ok()?;
     parts.get(start..start.checked_add(part.len as usize)?)
-}
-
-/// Returns where the unchanged subtries are that the storages of a dirty trie's expanded accounts
-/// begin with. The first page of such a storage has a copy of the account's leaf, which changes.
-fn first_unchanged(dirty: &PartialTrie) -> BTreeSet<Path> {
-    let mut found = BTreeSet::new();
-    let mut todo = vec![(dirty.root(), *dirty.base())];
-    while let Some((link, at)) = todo.pop() {
-        match dirty.visit(link) {
-            NodeView::Branch { children } => {
-                let children = (0u8..).zip(children);
-                let expanded = children.filter(|(_, child)| !child.is_empty() && !child.is_stub());
-                todo.extend(expanded.map(|(nibble, child)| (*child, at.child(nibble))));
-            }
-            NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
-            NodeView::Account { key, storage, .. } => {
-                found.extend(first_stub(dirty, storage, &Path::account(&key)));
-            }
-            NodeView::Slot { .. }
-            | NodeView::Entry { .. }
-            | NodeView::Stub(_)
-            | NodeView::Empty => {}
-        }
-    }
-    found
-}
-
-/// Returns the path of the blinded node that the subtrie at `link`, whose path is `at`, begins with.
-fn first_stub(trie: &PartialTrie, mut link: Link, at: &Path) -> Option<Path> {
-    let mut at = *at;
-    loop {
-        match trie.visit(link) {
-            NodeView::Stub(_) => return Some(at),
-            NodeView::Branch { children } => {
-                let mut there = (0u8..).zip(children).filter(|(_, child)| !child.is_empty());
-                let (nibble, child) = there.next()?;
-                (link, at) = (*child, at.child(nibble));
-            }
-            NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
-            NodeView::Account { .. }
-            | NodeView::Slot { .. }
-            | NodeView::Entry { .. }
-            | NodeView::Empty => return None,
-        }
-    }
 }
 
 /// Reads all parts of a shard with one read.

@@ -1,6 +1,7 @@
 //! Reading the index from a checkpoint.
 
 use super::{
+    blocks::{SplitShard, split},
     files::IndexChain,
     lookup::Index,
     parts::{PartCache, PartFile, join, read_all},
@@ -124,20 +125,25 @@ pub(crate) fn read_index(
     let files = files.expect("a checkpoint");
     let index = StoredIndex::open(&chain, cache.commitment())?;
     let bytes_max = cache.bytes_max();
-    // An index takes more bytes in memory than on disk.
-    if chain[0].section_len(INDEX).unwrap_or(0) <= bytes_max {
+    // A blinded node takes 41 bytes on disk, and at least 38 in memory.
+    if chain[0].section_len(INDEX).unwrap_or(0) / 41 * 38 <= bytes_max {
         let taken = AtomicU64::new(0);
         let whole = |shard: usize| -> Result<Option<Shard>, StateError> {
             if taken.load(Ordering::Relaxed) > bytes_max {
                 return Ok(None);
             }
             let (trie, pages) = index.whole(shard)?;
-            taken.fetch_add(trie.memory_bytes() as u64, Ordering::Relaxed);
-            Ok(Some(Shard {
-                trie: Arc::new(trie),
+            let SplitShard { top, blocks } = split(&trie)?;
+            let Shard { offset, len, .. } = index.tops[shard];
+            let shard = Shard {
+                trie: top,
+                blocks,
                 pages,
-                ..index.tops[shard]
-            }))
+                offset,
+                len,
+            };
+            taken.fetch_add(shard.memory_bytes() as u64, Ordering::Relaxed);
+            Ok(Some(shard))
         };
         let whole: Result<Option<Vec<_>>, _> = pool::install(|| {
             (0..SHARDS)
@@ -229,6 +235,7 @@ impl<'a> EncodedTop<'a> {
         trie.shrink_to_fit();
         Ok(Shard {
             trie: Arc::new(trie),
+            blocks: Arc::default(),
             pages: self.pages,
             offset: self.offset,
             len: self.len,

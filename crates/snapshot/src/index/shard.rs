@@ -1,57 +1,23 @@
-//! One shard of the index, and references to its parts on disk.
+//! One shard of the index.
 
-use crate::base::error::StateError;
+use super::{
+    block::{Below, Block, Walked},
+    part_ref::PartRef,
+};
+use crate::base::{error::StateError, layout::addr_of_place};
 use cambium_primitives::Path;
-use cambium_trie::{Link, NodeView, PartialTrie, Place, Stub};
+use cambium_store::PageAddr;
+use cambium_trie::{Link, NodeView, PartialTrie, Stub};
 use std::sync::Arc;
 
-/// Position of a part of the index, in bytes: within the section `index` of its checkpoint, or
-/// relative to the first part of its shard.
-// In the top of a shard, the place of a blinded node encodes the relative position. Bit 63
-// distinguishes it from a page address:
-//
-// BITS      MEANING
-// 63        1
-// 62 .. 16  offset from where the shard's parts begin, in bytes
-// 15 .. 0   length, in bytes
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PartRef {
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-}
-
-const MARK: u64 = 1 << 63;
-const LEN_BITS: u32 = 16;
-
-impl PartRef {
-    /// Encodes a relative position as the place of a stub.
-    ///
-    /// # Panics
-    ///
-    /// If the offset is 2^47 or more, or the length 2^16 or more.
-    pub(crate) fn to_place(self) -> Place {
-        assert!(
-            self.offset < MARK >> LEN_BITS && self.len < 1 << LEN_BITS,
-            "{self:?}"
-        );
-        Place::new(MARK | self.offset << LEN_BITS | self.len).expect("not zero")
-    }
-
-    /// Returns the relative position of the part that the stub names, or `None` if it names a page
-    /// or has no place.
-    pub(crate) fn of(stub: &Stub) -> Option<Self> {
-        let place = stub.place?.get();
-        (place & MARK != 0).then_some(Self {
-            offset: (place & !MARK) >> LEN_BITS,
-            len: place & ((1 << LEN_BITS) - 1),
-        })
-    }
-}
-
-/// One of the 256 shards of an index.
+/// One of the 256 shards of an index. Its top is a trie, and what is below that is in blocks in
+/// memory, or in parts on disk.
+#[derive(Clone)]
 pub(super) struct Shard {
-    /// The whole shard, or only its top if the parts are on disk.
+    /// The top. Its blinded nodes name pages, and blocks or parts.
     pub(super) trie: Arc<PartialTrie>,
+    /// The blocks that the top names, by their numbers. None if the parts are on disk.
+    pub(super) blocks: Arc<[Arc<Block>]>,
     /// Number of pages that the whole shard names.
     pub(super) pages: u64,
     /// Offset of its parts, which are contiguous, in the section of the checkpoint, in bytes.
@@ -69,6 +35,66 @@ impl Shard {
             offset: self.offset.saturating_add(part.offset),
             ..part
         })
+    }
+
+    /// Memory of top and blocks, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        memory_of(&self.trie, &self.blocks)
+    }
+
+    /// Returns the block that `stub` at depth `depth` names, which is a blinded node of the top of a
+    /// shard in memory. `None` if it names a page.
+    pub(super) fn block_of(&self, stub: &Stub, depth: usize) -> Option<Below<'_>> {
+        let block = self.blocks.get(PartRef::of(stub)?.number())?;
+        let stub = Stub {
+            place: None,
+            ..*stub
+        };
+        Some(Below { block, stub, depth })
+    }
+
+    /// Calls `visit` for each page that a whole shard in memory names.
+    pub(super) fn each_page(&self, visit: &mut dyn FnMut(PageAddr)) {
+        let mut todo = vec![self.trie.root()];
+        while let Some(link) = todo.pop() {
+            match self.trie.visit(link) {
+                NodeView::Stub(stub) if PartRef::of(stub).is_none() => {
+                    stub.place
+                        .map(addr_of_place)
+                        .into_iter()
+                        .for_each(&mut *visit);
+                }
+                NodeView::Branch { children } => todo.extend(children),
+                NodeView::Extension { child, .. } => todo.push(child),
+                NodeView::Account { storage, .. } => todo.push(storage),
+                NodeView::Stub(_)
+                | NodeView::Slot { .. }
+                | NodeView::Entry { .. }
+                | NodeView::Empty => {}
+            }
+        }
+        self.blocks.iter().for_each(|block| block.each_page(visit));
+    }
+}
+
+/// Memory of a top and of the blocks that it names, in bytes.
+pub(super) fn memory_of(top: &PartialTrie, blocks: &[Arc<Block>]) -> usize {
+    let lower = blocks.iter().map(|block| block.memory_bytes());
+    top.memory_bytes() + size_of_val(blocks) + lower.sum::<usize>()
+}
+
+/// Follows `path`, a node's or a leaf's as `is_leaf` says, from the block `at` down to the last block
+/// on its way. Returns that, and where the walk ends in it.
+pub(super) fn deepest<'a>(
+    mut at: Below<'a>,
+    path: &Path,
+    is_leaf: bool,
+) -> (Below<'a>, Walked<'a>) {
+    loop {
+        match at.block.walk(at.depth, path, is_leaf) {
+            Walked::Below(below) => at = below,
+            walked => return (at, walked),
+        }
     }
 }
 
@@ -147,32 +173,4 @@ fn copy_with(
         into.set_cached_ref(copied, node);
     }
     Ok(copied)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use cambium_trie::NodeRef;
-
-    #[test]
-    fn the_place_of_a_part_is_what_it_was_and_no_page_has_it() {
-        let part = PartRef {
-            offset: 0x0123,
-            len: 0x45,
-        };
-        let place = part.to_place();
-        assert_eq!(place.get(), 0x8000_0000_0123_0045);
-        let stub = |place| Stub {
-            place,
-            ..Stub::bare(NodeRef::inline(&[0x80]).expect("one byte"))
-        };
-        assert_eq!(PartRef::of(&stub(Some(place))), Some(part));
-        let last = PartRef {
-            offset: (1 << 47) - 1,
-            len: (1 << 16) - 1,
-        };
-        assert_eq!(PartRef::of(&stub(Some(last.to_place()))), Some(last));
-        assert_eq!(PartRef::of(&stub(Place::new(MARK - 1))), None);
-        assert_eq!(PartRef::of(&stub(None)), None);
-    }
 }

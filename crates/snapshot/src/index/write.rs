@@ -1,16 +1,18 @@
 //! Writing an index to a checkpoint, shard by shard in any order.
 
 use super::{
+    blocks::{SplitShard, UnopenedBlocks, split},
     files::IndexChain,
-    lookup::Index,
+    lookup::{Index, OpenedShard, Unopened},
+    part_ref::PartRef,
     parts::{PartCache, PartFile, UnopenedParts},
     section::{CHANGED, CHANGES, INDEX, TOPS},
-    shard::{PartRef, Shard, copy},
+    shard::{Shard, copy},
 };
 use crate::base::error::StateError;
 use cambium_disk::{Disk, WritePace};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, put_varint};
-use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, put_piece};
+use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, PageAddr, put_piece};
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
@@ -37,9 +39,9 @@ pub struct IndexWriter<'a> {
 struct WriterState {
     checkpoint: CheckpointWriter,
     shards: Vec<Option<WrittenShard>>,
-    /// Whether whole shards are kept in memory, which they are while the index fits into its limit.
+    /// Whether blocks are kept in memory, which they are while the index fits into its limit.
     keeps: bool,
-    /// Memory of the whole shards written so far, in bytes.
+    /// Memory of the blocks written so far, in bytes.
     kept_bytes: u64,
     copied: Vec<CopiedPart>,
 }
@@ -50,10 +52,10 @@ type CopiedPart = ((u64, u64), u64);
 
 /// A shard that [`IndexWriter::put`] has written.
 struct WrittenShard {
-    /// `None` if only changes are written.
+    /// The top above parts. `None` if only changes are written.
     top: Option<PartialTrie>,
-    /// `None` if the index exceeds its memory limit.
-    whole: Option<Arc<PartialTrie>>,
+    /// The top above blocks. `None` if the index exceeds its memory limit.
+    kept: Option<SplitShard>,
     /// Number of pages that the shard names.
     pages: u64,
     /// Offset of its parts or changes in the section, in bytes.
@@ -136,19 +138,26 @@ impl<'a> IndexWriter<'a> {
         }
     }
 
-    /// Writes a shard, 0 to 255, that names `pages` pages: its parts, or its changes.
+    /// Writes a whole shard, 0 to 255, that names `pages` pages, to a checkpoint with a whole index.
     ///
     /// # Errors
     ///
-    /// [`StateError::Store`] if writing, or reading the previous index, fails;
-    /// [`StateError::Broken`] if a node of the shard is not hashed.
-    pub fn put(&self, shard: usize, whole: Arc<PartialTrie>, pages: u64) -> Result<(), StateError> {
-        self.put_edited(shard, whole, None, None, pages)
+    /// [`StateError::Store`] if writing fails; [`StateError::Broken`] if a node of the shard is not
+    /// hashed.
+    pub fn put(&self, shard: usize, whole: &PartialTrie, pages: u64) -> Result<(), StateError> {
+        let kept = self.keeps().then(|| split(whole)).transpose()?;
+        self.add(
+            shard,
+            ShardBytes::Parts(split_into_parts(whole, None)?),
+            kept,
+            pages,
+        )
     }
 
-    /// Like [`IndexWriter::put`], but does not compare subtries of an edited copy of the previous
-    /// shard whose root is not among the nodes `touched`. With `None` it compares all. Of parts that
-    /// are blinded in `whole` ([`Index::opened`]) it copies the bytes, as they are in `unopened`.
+    /// Writes a shard, 0 to 255, of which `index` is an edited copy of `before`. It names `pages`
+    /// pages. Subtries whose root is not among the nodes `touched` are not compared with `before`; with
+    /// `None` all are. What was not opened stays as it is: blocks are shared, and the bytes of parts
+    /// copied.
     ///
     /// # Errors
     ///
@@ -156,38 +165,71 @@ impl<'a> IndexWriter<'a> {
     pub fn put_edited(
         &self,
         shard: usize,
-        whole: Arc<PartialTrie>,
+        before: &OpenedShard,
+        index: &PartialTrie,
         touched: Option<&TouchedNodes>,
-        unopened: Option<&UnopenedParts>,
         pages: u64,
     ) -> Result<(), StateError> {
-        let is_touched = |link| touched.is_none_or(|touched| touched.contains(&link));
-        let mut copied = Vec::new();
-        let (top, bytes) = match self.before {
-            None => {
-                let split = split_into_parts(&whole, unopened)?;
-                copied = split.copied;
-                (Some(split.top), split.parts)
+        let bytes = match (self.before, &before.unopened) {
+            (Some(_), Unopened::Blocks(blocks)) => {
+                ShardBytes::Changes(encode_edits(&before.trie, index, touched, blocks))
             }
-            Some(before) => {
-                let before = before.whole(shard)?;
-                let mut piece = Vec::new();
-                put_piece(&mut piece, |out| {
-                    whole.encode_edits_to(&before, &is_touched, out);
-                });
-                debug_assert!({
-                    let mut all = Vec::new();
-                    put_piece(&mut all, |out| whole.encode_changes_to(&before, out));
-                    all == piece
-                });
-                (None, piece)
+            (_, Unopened::Blocks(blocks)) => {
+                ShardBytes::Parts(split_into_parts(&blocks.joined(index), None)?)
+            }
+            (_, Unopened::Parts(parts)) => {
+                ShardBytes::Parts(split_into_parts(index, parts.as_ref())?)
             }
         };
+        let kept = match &before.unopened {
+            Unopened::Blocks(blocks) if self.keeps() => Some(blocks.split(index)?),
+            Unopened::Blocks(_) | Unopened::Parts(_) => None,
+        };
+        self.add(shard, bytes, kept, pages)
+    }
+
+    /// Writes that a shard, 0 to 255, is as it is in the index before, to a checkpoint with changes.
+    /// Does nothing, and returns false, if the checkpoint has a whole index.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if writing fails.
+    pub fn put_unchanged(&self, shard: usize) -> Result<bool, StateError> {
+        let Some(before) = self.before else {
+            return Ok(false);
+        };
+        let Shard {
+            trie,
+            blocks,
+            pages,
+            ..
+        } = &before.shards[shard];
+        let nothing = PartialTrie::new(*trie.base());
+        let bytes = encode_edits(&nothing, &nothing, None, &UnopenedBlocks::default());
+        let kept = SplitShard {
+            top: trie.clone(),
+            blocks: blocks.clone(),
+        };
+        self.add(shard, ShardBytes::Changes(bytes), Some(kept), *pages)?;
+        Ok(true)
+    }
+
+    fn keeps(&self) -> bool {
+        self.state.lock().keeps
+    }
+
+    fn add(
+        &self,
+        shard: usize,
+        bytes: ShardBytes,
+        kept: Option<SplitShard>,
+        pages: u64,
+    ) -> Result<(), StateError> {
+        let (top, bytes, copied) = match bytes {
+            ShardBytes::Parts(split) => (Some(split.top), split.parts, split.copied),
+            ShardBytes::Changes(bytes) => (None, bytes, Vec::new()),
+        };
         let state = &mut *self.state.lock();
-        debug_assert!(
-            unopened.is_none() || !state.keeps,
-            "a shard with unopened parts is kept"
-        );
         let offset = match bytes.is_empty() {
             true => 0,
             false => state.checkpoint.section_len(),
@@ -195,17 +237,18 @@ impl<'a> IndexWriter<'a> {
         state.checkpoint.write(&bytes)?;
         let copied = copied.into_iter().map(|(key, part)| (key, offset + part));
         state.copied.extend(copied);
-        state.kept_bytes += whole.memory_bytes() as u64;
+        let kept_bytes = kept.as_ref().map_or(0, SplitShard::memory_bytes);
+        state.kept_bytes += kept_bytes as u64;
         let outgrown = self.before.is_none() && state.kept_bytes > self.cache.bytes_max();
         if state.keeps && outgrown {
             state.keeps = false;
             for shard in state.shards.iter_mut().flatten() {
-                shard.whole = None;
+                shard.kept = None;
             }
         }
         state.shards[shard] = Some(WrittenShard {
             top,
-            whole: state.keeps.then_some(whole),
+            kept: kept.filter(|_| state.keeps),
             pages,
             offset,
             len: bytes.len() as u64,
@@ -271,9 +314,14 @@ impl<'a> IndexWriter<'a> {
             }
             checkpoint.write(&head)?;
             checkpoint.write(&bytes)?;
-            let top = || Arc::new(shard.top.expect("a shard that is not kept has a top"));
+            let top = || SplitShard {
+                top: Arc::new(shard.top.expect("a shard that is not kept has a top")),
+                blocks: Arc::default(),
+            };
+            let SplitShard { top, blocks } = shard.kept.unwrap_or_else(top);
             kept.push(Shard {
-                trie: shard.whole.unwrap_or_else(top),
+                trie: top,
+                blocks,
                 pages: shard.pages,
                 offset: shard.offset,
                 len: shard.len,
@@ -309,7 +357,9 @@ impl Index {
             false => IndexWriter::whole(disk, pace, cache, Some(self.files), true)?,
         };
         for shard in 0..SHARDS {
-            writer.put(shard, self.whole(shard)?, self.pages_of(shard))?;
+            if !writer.put_unchanged(shard)? {
+                writer.put(shard, &*self.whole(shard)?, self.pages_of(shard))?;
+            }
         }
         writer.finish()
     }
@@ -321,10 +371,13 @@ impl WrittenIndex {
         self.before.map(|before| before.newest)
     }
 
-    /// Returns the tries of all shards in order: whole ones, or only tops if the index exceeds its
-    /// memory limit. They are whole if only changes are written.
-    pub fn tries(&self) -> impl Iterator<Item = &PartialTrie> {
-        self.shards.iter().map(|shard| &*shard.trie)
+    /// Returns all pages that the index names, if only changes are written: the index is in memory then.
+    pub fn pages(&self) -> Vec<PageAddr> {
+        let mut pages = Vec::new();
+        for shard in &self.shards {
+            shard.each_page(&mut |addr| pages.push(addr));
+        }
+        pages
     }
 
     /// Finishes the checkpoint and makes it durable. Returns the index, and the size of the
@@ -348,8 +401,39 @@ impl WrittenIndex {
     }
 }
 
+/// The bytes of a shard in a checkpoint.
+enum ShardBytes {
+    Parts(PartedShard),
+    /// A piece with its changes.
+    Changes(Vec<u8>),
+}
+
+/// Encodes the changes of a shard from `before` to `after`, whose blinded nodes name `blocks`.
+fn encode_edits(
+    before: &PartialTrie,
+    after: &PartialTrie,
+    touched: Option<&TouchedNodes>,
+    blocks: &UnopenedBlocks,
+) -> Vec<u8> {
+    let is_touched = |link| touched.is_none_or(|touched| touched.contains(&link));
+    let unfolds = |stub: &Stub, out: &mut Vec<u8>| blocks.encode_nodes_to(stub, out);
+    let encode = |is_touched: &dyn Fn(Link) -> bool| {
+        let mut piece = Vec::new();
+        put_piece(&mut piece, |out| {
+            after.encode_edits_to(before, is_touched, &unfolds, out);
+        });
+        piece
+    };
+    let piece = encode(&is_touched);
+    debug_assert!(
+        encode(&|_| true) == piece,
+        "changes below nodes that are not touched"
+    );
+    piece
+}
+
 /// A shard that was split into its top and its parts.
-struct SplitShard {
+struct PartedShard {
     top: PartialTrie,
     /// The encoding of all its parts.
     parts: Vec<u8>,
@@ -360,7 +444,7 @@ struct SplitShard {
 fn split_into_parts(
     whole: &PartialTrie,
     unopened: Option<&UnopenedParts>,
-) -> Result<SplitShard, StateError> {
+) -> Result<PartedShard, StateError> {
     let base = *whole.base();
     let (mut parts, mut copied) = (Vec::new(), Vec::new());
     let mut above_unopened = HashSet::default();
@@ -417,7 +501,7 @@ fn split_into_parts(
     let root = copy(whole, whole.root(), &base, &mut top, &mut part_of)?;
     top.set_root(root);
     top.shrink_to_fit();
-    Ok(SplitShard { top, parts, copied })
+    Ok(PartedShard { top, parts, copied })
 }
 
 /// Adds the nodes of the subtrie at `link` that have a blinded part below them to `above`. Returns

@@ -241,7 +241,7 @@ impl LeafBuckets {
                 let finished = sorted.and_then(|()| {
                     let (root, merged) = builder.finish()?;
                     if let Some((_, checkpoint)) = to {
-                        checkpoint.put(shard, merged.index, merged.named)?;
+                        checkpoint.put(shard, &merged.index, merged.named)?;
                     }
                     Ok(root)
                 });

@@ -12,7 +12,7 @@
 use super::result::{MergedShard, places};
 use crate::{
     base::{error::StateError, layout::place},
-    index::Index,
+    index::{Index, OpenedShard, Unopened},
     pages::Pages,
 };
 use cambium_store::{PageAddr, SegmentStats};
@@ -42,13 +42,6 @@ const TURN_BITS: u32 = 2;
 pub struct Cleaning {
     /// Ranks by number of the segment. The segment of the lowest rank is cleaned first.
     ranks: HashMap<u32, usize>,
-}
-
-/// A live page in a segment to be cleaned.
-struct LivePage {
-    addr: PageAddr,
-    /// Link of its blinded node in the index of the shard.
-    link: Link,
 }
 
 impl Cleaning {
@@ -87,15 +80,16 @@ impl Cleaning {
         }
     }
 
-    /// Moves pages of one shard, which is whole, out of the chosen segments, and replaces their
-    /// addresses in its index. Moves at most `share` times as many bytes as the merge has written
-    /// for the shard. Pages that can't be read stay where they are.
+    /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
+    /// their addresses in its index. Opens the blocks that name them. Moves at most `share` times as
+    /// many bytes as the merge has written for the shard. Pages that can't be read stay where they are.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] if writing a page fails.
     pub(super) fn clean(
         &self,
+        before: &mut OpenedShard,
         merged: &mut MergedShard,
         pages: &Pages,
         share: u64,
@@ -104,31 +98,16 @@ impl Cleaning {
             return Ok(());
         }
         let _span = tracing::debug_span!("clean", bytes_max = share).entered();
-        let mut found: Vec<_> = places(&merged.index)
-            .into_iter()
-            .filter(|(addr, _)| self.ranks.contains_key(&addr.segment()))
-            .map(|(addr, link)| LivePage { addr, link })
-            .collect();
-        found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
-        let mut left = share * merged.bytes;
-        let fitting = found.iter().take_while(|found| {
-            let fits = found.addr.len() <= left;
-            left = left.saturating_sub(found.addr.len());
-            fits
-        });
-        found.truncate(fitting.count());
-        let mut found = &found[..];
+        let found = self.found(before, merged, share * merged.bytes);
+        if found.is_empty() {
+            return Ok(());
+        }
+        open(before, merged, &found);
+        let links: HashMap<PageAddr, Link> = places(&merged.index).into_iter().collect();
         let counters = &pages.counters;
-        let span = |found: &LivePage| (found.addr.segment(), found.addr.offset() / SPAN_BYTES);
-        let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
-        let spans = found.chunk_by(|a, b| span(a) == span(b));
-        let mut start = 0;
-        let spans: Vec<_> = spans
-            .map(|span| {
-                start += span.len();
-                &addrs[start - span.len()..start]
-            })
-            .collect();
+        let span = |addr: &PageAddr| (addr.segment(), addr.offset() / SPAN_BYTES);
+        let spans: Vec<_> = found.chunk_by(|a, b| span(a) == span(b)).collect();
+        let mut found = &found[..];
         for spans in spans.chunks(SPANS_AT_ONCE) {
             let pages_read = spans.iter().map(|span| span.len()).sum::<usize>();
             let (now, later) = found.split_at(pages_read);
@@ -140,20 +119,57 @@ impl Cleaning {
                 let Some(page) = page else {
                     continue;
                 };
+                let Some(link) = links.get(found) else {
+                    continue;
+                };
                 let addr = pages.segments.append(page.as_bytes())?;
-                pages.move_cached(found.addr, addr, page);
+                pages.move_cached(*found, addr, page);
                 let index = Arc::make_mut(&mut merged.index);
-                let stub = index.as_stub(found.link).expect("a stub was found there");
+                let stub = index.as_stub(*link).expect("a stub was found there");
                 let place = Some(place(addr));
-                index.set_stub(found.link, Stub { place, ..stub });
+                index.set_stub(*link, Stub { place, ..stub });
                 merged.touched = None;
-                merged.dead.push(found.addr);
+                merged.dead.push(*found);
                 counters.pages_moved.add(1);
                 counters.page_bytes_moved.add(addr.len());
             }
         }
         Ok(())
     }
+
+    /// Returns the pages of a shard that are in the chosen segments, in the order in which they are to
+    /// be moved, up to `bytes_max` bytes.
+    fn found(&self, before: &OpenedShard, merged: &MergedShard, bytes_max: u64) -> Vec<PageAddr> {
+        let opened = places(&merged.index).into_iter().map(|(addr, _)| addr);
+        let is_chosen = |addr: &PageAddr| self.ranks.contains_key(&addr.segment());
+        let mut found: Vec<_> = opened.filter(is_chosen).collect();
+        if let Unopened::Blocks(blocks) = &before.unopened
+            && bytes_max > 0
+        {
+            blocks.each_page(&mut |addr| found.extend(Some(addr).filter(is_chosen)));
+        }
+        found.sort_unstable_by_key(|addr| (self.ranks[&addr.segment()], *addr));
+        let mut left = bytes_max;
+        let fitting = found.iter().take_while(|addr| {
+            let fits = addr.len() <= left;
+            left = left.saturating_sub(addr.len());
+            fits
+        });
+        found.truncate(fitting.count());
+        found
+    }
+}
+
+/// Opens the blocks of a shard that name one of `pages`.
+fn open(before: &mut OpenedShard, merged: &mut MergedShard, pages: &[PageAddr]) {
+    let Unopened::Blocks(blocks) = &mut before.unopened else {
+        return;
+    };
+    let pages = pages.iter().copied().collect();
+    let [old, new] = blocks.open_more([&before.trie, &merged.index], &pages);
+    (before.trie, merged.index) = (Arc::new(old), Arc::new(new));
+    // Links have changed.
+    merged.touched = None;
 }
 
 /// Returns the segments to clean, emptiest first. `live` are the live bytes of each segment.

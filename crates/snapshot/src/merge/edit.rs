@@ -1,5 +1,5 @@
-//! The index of one shard while a merge edits it: a copy of the old index, in which nodes are
-//! replaced in place. So a merge costs what has changed, and a copy of memory.
+//! The index of one shard while a merge edits it: a copy of what is opened of the old index, in which
+//! nodes are replaced in place. So a merge costs what has changed.
 //!
 //! The walk of the dirty trie carries along where it is in the old index ([`OldNode`]). A subtrie of
 //! the old index is edited only when the walk knows that its root stays a node of the index: until

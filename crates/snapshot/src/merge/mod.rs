@@ -6,7 +6,7 @@
 //! branch no longer fit into one page together, each becomes a page of its own, and the branch
 //! becomes part of the index. The blinded subtries of the dirty trie are unchanged.
 //!
-//! `walk.rs` does this for one shard, on a copy of its old index (`edit.rs`). It has a fast path, `rewrite.rs`, for a page in which only
+//! `walk.rs` does this for one shard, on a copy of what it opens of the old index (`edit.rs`). It has a fast path, `rewrite.rs`, for a page in which only
 //! values of leaves changed or leaves were added. Afterwards, `clean.rs` moves pages of the shard
 //! out of segments with much dead space.
 //!
@@ -63,17 +63,25 @@ pub fn merge(
     let one = |shard| -> Result<Merged, StateError> {
         let completed = retry_transient(|| completed(shard))?;
         let DirtyShard { trie, held } = completed.as_ref().unwrap_or(&shards[shard]);
+        let is_unchanged = trie.root().is_stub() && old.index.is_resident();
+        if is_unchanged && index.put_unchanged(shard)? {
+            pages.counters.merge_parts.add(1);
+            return Ok(Merged::default());
+        }
         let share = cleaning.share(shard, &old.index);
-        let (before, unopened) = match share {
-            0 => retry_transient(|| old.index.opened(shard, trie))?,
-            _ => (retry_transient(|| old.index.whole(shard))?, None),
-        };
-        let mut merged = merge_shard(&before, trie, held, pages)?;
-        cleaning.clean(&mut merged, pages, share)?;
-        // The pages of unopened parts are the same as before.
-        let named = old.index.pages_of(shard) + merged.named - before.counts().1 as u64;
-        let (touched, unopened) = (merged.touched.as_ref(), unopened.as_ref());
-        index.put_edited(shard, merged.index, touched, unopened, named)?;
+        let mut before = retry_transient(|| old.index.opened(shard, trie, share > 0))?;
+        let blinded = before.trie.counts().1 as u64;
+        let mut merged = merge_shard(&before.trie, trie, held, pages)?;
+        // The pages of what was not opened are the same as before.
+        let named = old.index.pages_of(shard) + merged.named - blinded;
+        cleaning.clean(&mut before, &mut merged, pages, share)?;
+        index.put_edited(
+            shard,
+            &before,
+            &merged.index,
+            merged.touched.as_ref(),
+            named,
+        )?;
         pages.counters.merge_parts.add(1);
         Ok(Merged {
             dead: merged.dead,

@@ -1,6 +1,9 @@
 //! Results of a merge, and the pages that an index names.
 
-use crate::{base::layout::addr_of_place, index::TouchedNodes};
+use crate::{
+    base::layout::addr_of_place,
+    index::{PartRef, TouchedNodes},
+};
 use cambium_store::PageAddr;
 use cambium_trie::{Link, NodeView, PartialTrie};
 use std::sync::Arc;
@@ -22,7 +25,8 @@ pub struct Merged {
 
 /// Result of merging one shard.
 pub struct MergedShard {
-    /// The shard of the new index. Unopened parts of it are blinded nodes, as pages are.
+    /// The shard of the new index. Parts and blocks of it that are not opened are blinded nodes, as
+    /// pages are.
     pub index: Arc<PartialTrie>,
     /// Expanded nodes of the index that were added, or below which something has changed. `None` if
     /// it has to be compared whole.
@@ -57,12 +61,14 @@ impl MergedShard {
     }
 }
 
-/// Returns the pages that a whole index names, with the links of their blinded nodes, in path order.
+/// Returns the pages that a shard of an index names, with the links of their blinded nodes, in path
+/// order. Those of parts and blocks that are not opened are left out.
 pub fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
     let mut places = Vec::new();
     let mut todo = vec![index.root()];
     while let Some(link) = todo.pop() {
         match index.visit(link) {
+            NodeView::Stub(stub) if PartRef::of(stub).is_some() => {}
             NodeView::Stub(stub) => {
                 places.extend(stub.place.map(|place| (addr_of_place(place), link)));
             }

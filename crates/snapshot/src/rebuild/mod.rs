@@ -106,7 +106,7 @@ fn rebuild_at<L: AboveSnapshot>(
         let found = entries.of(shard)?;
         let trie = trie_of_entries(&found, &shard_prefix(shard), commitment, &counters)?;
         tops.push(top_of(&trie, &found, &segments, &counters)?);
-        writer.put(shard, Arc::new(trie), found.len() as u64)?;
+        writer.put(shard, &trie, found.len() as u64)?;
     }
     let state_root = top_levels(&tops.iter().collect::<Vec<_>>())
         .ok()

@@ -83,7 +83,7 @@ impl Parts {
             pages: pages.clone(),
             value_cache: ValueCache::new(value_cache_bytes_max(memory), counters.clone()),
         });
-        let index_bytes = snapshot.index.reserved_bytes(options.index_bytes_max());
+        let index_memory = snapshot.index.reserved(options.index_bytes_max());
         let base = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -141,7 +141,7 @@ impl Parts {
             layered,
             news: News::default(),
         });
-        engine.divide_budget(index_bytes);
+        engine.divide_budget(index_memory);
         if is_writer {
             held::note(&engine);
         }

@@ -3,11 +3,11 @@
 use crate::log::references::References;
 use alloy_primitives::map::B256Map;
 use cambium_primitives::BlockId;
-use cambium_snapshot::Counters;
+use cambium_snapshot::{Counters, IndexMemory};
 use cambium_trie::SHARDS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -43,8 +43,8 @@ pub(crate) struct MergeControl {
     last: Mutex<Option<LastMerge>>,
     changed: Condvar,
     pub(crate) limit: LayerLimit,
-    /// Share of the index in the memory budget, in bytes.
-    pub(crate) index_reserved: AtomicU64,
+    /// Share of the index in the memory budget.
+    pub(crate) index: Mutex<IndexMemory>,
     /// Whether replay has left layers that may be too many for the tries at once.
     pub(crate) is_behind: AtomicBool,
     /// Held while the layers that replay has left are merged.

@@ -35,7 +35,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_snapshot::{Budget, KeptStorage, MemoryInUse, StateError};
+use cambium_snapshot::{Budget, IndexMemory, KeptStorage, MemoryInUse, StateError};
 use cambium_trie::ProofTargets;
 use parking_lot::RwLock;
 use std::{
@@ -140,9 +140,9 @@ impl Engine {
         Some(next.min(last)..=last)
     }
 
-    /// Divides the memory budget again, with `index` bytes for the index.
-    pub(crate) fn divide_budget(&self, index: u64) {
-        self.merging.index_reserved.store(index, Ordering::Relaxed);
+    /// Divides the memory budget again, with another index.
+    pub(crate) fn divide_budget(&self, index: IndexMemory) {
+        *self.merging.index.lock() = index;
         self.divide_again();
     }
 
@@ -152,7 +152,7 @@ impl Engine {
             + self.store.disk.memory_bytes()
             + self.store.pages.take_pinned_bytes_peak();
         let taken = MemoryInUse {
-            index: self.merging.index_reserved.load(Ordering::Relaxed),
+            index: *self.merging.index.lock(),
             codes: self.store.code_cache.bytes(),
             others: others + (self.pinned_bytes() + self.upper_bytes()) as u64,
         };

@@ -232,7 +232,7 @@ impl Repair<'_> {
                     trie.set_stub(link, Stub { place, ..stub });
                 }
             }
-            writer.put(shard, trie, pages)?;
+            writer.put(shard, &trie, pages)?;
         }
         // The checkpoint before this one still names the unreadable pages.
         let retired = [&retired[..], dead].concat();

@@ -548,7 +548,7 @@ impl Engine {
         };
         let dead = merged.dead.clone();
         let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
-        self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
+        self.divide_budget(index.reserved(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
             block: state.block,
             state_root: state.state_root,

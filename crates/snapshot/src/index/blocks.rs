@@ -1,0 +1,248 @@
+//! Opening the blocks of a shard in memory, and dividing a shard into blocks again.
+
+use super::{
+    block::{Blinded, Block, Splitter},
+    openings::Openings,
+    part_ref::PartRef,
+    shard::{Shard, copy, memory_of},
+};
+use crate::base::error::StateError;
+use cambium_primitives::Path;
+use cambium_store::PageAddr;
+use cambium_trie::{Link, NodeView, PartialTrie, Stub};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+/// The blocks of an opened shard that were not opened. Blinded nodes of its trie name them by number.
+#[derive(Default)]
+pub(crate) struct UnopenedBlocks {
+    /// The blocks by their numbers, with the paths of their roots.
+    blocks: Vec<(Arc<Block>, Path)>,
+    /// The number of each, by its address in memory.
+    numbers: HashMap<usize, usize>,
+}
+
+/// What a walk of a shard meets, in path order.
+enum Met<'a> {
+    Page,
+    Block(&'a Block),
+}
+
+impl UnopenedBlocks {
+    /// Returns the blinded node for the block whose root is `root`, at `path`.
+    fn add(&mut self, block: &Arc<Block>, root: &Stub, path: &Path) -> Stub {
+        let next = self.blocks.len();
+        let number = *self
+            .numbers
+            .entry(Arc::as_ptr(block).addr())
+            .or_insert(next);
+        if number == next {
+            self.blocks.push((block.clone(), *path));
+        }
+        Stub {
+            place: Some(PartRef::block(number).to_place()),
+            ..*root
+        }
+    }
+
+    /// Calls `visit` for each page that the blocks name.
+    pub(crate) fn each_page(&self, visit: &mut dyn FnMut(PageAddr)) {
+        self.blocks
+            .iter()
+            .for_each(|(block, _)| block.each_page(visit));
+    }
+
+    /// Returns `trie`, whose blinded nodes name these blocks, with all of them opened.
+    pub(crate) fn joined(&self, trie: &PartialTrie) -> PartialTrie {
+        let blocks: Vec<_> = self.blocks.iter().map(|(block, _)| block.clone()).collect();
+        open(trie, &blocks, &mut |_, _| true, &mut Self::default())
+    }
+
+    /// Opens the blocks that name one of `pages`, in two tries whose blinded nodes name these blocks.
+    /// Equal blinded nodes stay equal. Links change.
+    pub(crate) fn open_more(
+        &mut self,
+        tries: [&PartialTrie; 2],
+        pages: &HashSet<PageAddr>,
+    ) -> [PartialTrie; 2] {
+        let blocks: Vec<_> = self.blocks.iter().map(|(block, _)| block.clone()).collect();
+        let mut opens = |met: Met<'_>, _: &Path| match met {
+            Met::Page => false,
+            Met::Block(block) => {
+                let mut is_named = false;
+                block.each_page(&mut |addr| is_named |= pages.contains(&addr));
+                is_named
+            }
+        };
+        tries.map(|trie| open(trie, &blocks, &mut opens, self))
+    }
+
+    /// Appends the encoded nodes of the block that `stub` names, and of all below it, to `out`, and
+    /// returns true. Returns false if it names none.
+    pub(crate) fn encode_nodes_to(&self, stub: &Stub, out: &mut Vec<u8>) -> bool {
+        let Some(part) = PartRef::of(stub) else {
+            return false;
+        };
+        let (block, path) = &self.blocks[part.number()];
+        let mut trie = PartialTrie::part(*path);
+        let none = &mut Self::default();
+        let root = graft(&mut trie, block, stub, path, &mut |_, _| true, none);
+        trie.encode_nodes_to(root, out);
+        true
+    }
+
+    /// Divides `trie`, whose blinded nodes name these blocks, into its top and blocks. What was not
+    /// opened is shared.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Broken`] if a node is not hashed.
+    pub(super) fn split(&self, trie: &PartialTrie) -> Result<SplitShard, StateError> {
+        let splitter = Splitter::new(trie, &self.blocks)?;
+        let mut blocks = Vec::new();
+        let mut top = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
+        let mut cut = |top: &mut PartialTrie, link: Link, _: &Path| {
+            let Some(block) = splitter.block_at(link) else {
+                return Ok(None);
+            };
+            let place = Some(PartRef::block(blocks.len()).to_place());
+            blocks.push(block);
+            let root = trie.as_stub(link);
+            Ok(root.map(|root| top.push_stub(Stub { place, ..root })))
+        };
+        let root = copy(trie, trie.root(), trie.base(), &mut top, &mut cut)?;
+        top.set_root(root);
+        top.shrink_to_fit();
+        Ok(SplitShard {
+            top: Arc::new(top),
+            blocks: blocks.into(),
+        })
+    }
+}
+
+/// A shard in memory that was divided.
+#[derive(Clone)]
+pub(super) struct SplitShard {
+    pub(super) top: Arc<PartialTrie>,
+    /// The blocks that the top names, by their numbers.
+    pub(super) blocks: Arc<[Arc<Block>]>,
+}
+
+impl SplitShard {
+    /// Memory of top and blocks, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        memory_of(&self.top, &self.blocks)
+    }
+}
+
+/// Divides a whole shard into its top and blocks.
+///
+/// # Errors
+///
+/// [`StateError::Broken`] if a node is not hashed.
+pub(super) fn split(whole: &PartialTrie) -> Result<SplitShard, StateError> {
+    UnopenedBlocks::default().split(whole)
+}
+
+/// Returns a whole shard in memory as one trie.
+pub(super) fn joined(shard: &Shard) -> PartialTrie {
+    let none = &mut UnopenedBlocks::default();
+    open(&shard.trie, &shard.blocks, &mut |_, _| true, none)
+}
+
+/// Returns a shard in memory for a merge of the dirty trie `dirty`, with those blocks opened that the
+/// merge may change, and the others.
+pub(super) fn opened(shard: &Shard, dirty: &PartialTrie) -> (PartialTrie, UnopenedBlocks) {
+    let (mut openings, mut unopened) = (Openings::of(dirty), UnopenedBlocks::default());
+    let mut opens = |met: Met<'_>, at: &Path| match met {
+        Met::Page => {
+            openings.reached(at);
+            false
+        }
+        Met::Block(_) => openings.opens(at),
+    };
+    let trie = open(&shard.trie, &shard.blocks, &mut opens, &mut unopened);
+    (trie, unopened)
+}
+
+/// Returns one block as a trie, whose blinded nodes name pages and, by their numbers in it, blocks
+/// below.
+pub(super) fn block_as_trie(
+    block: &Block,
+    root: &Stub,
+    like: &PartialTrie,
+    path: Path,
+) -> PartialTrie {
+    let mut trie = PartialTrie::part(path).committed_by(like.commitment());
+    let mut unopened = UnopenedBlocks::default();
+    let root = graft(
+        &mut trie,
+        block,
+        root,
+        &path,
+        &mut |_, _| false,
+        &mut unopened,
+    );
+    trie.set_root(root);
+    trie
+}
+
+/// Copies `trie`, whose blinded nodes name pages and `blocks`, with those blocks opened that `opens`
+/// says. The others go to `unopened`.
+fn open(
+    trie: &PartialTrie,
+    blocks: &[Arc<Block>],
+    opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
+    unopened: &mut UnopenedBlocks,
+) -> PartialTrie {
+    let mut whole = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
+    let mut blinded = |whole: &mut PartialTrie, link: Link, at: &Path| {
+        let NodeView::Stub(stub) = trie.visit(link) else {
+            return Ok(None);
+        };
+        let Some(part) = PartRef::of(stub) else {
+            opens(Met::Page, at);
+            return Ok(None);
+        };
+        let block = &blocks[part.number()];
+        Ok(Some(graft_or_name(whole, block, stub, at, opens, unopened)))
+    };
+    let root = copy(trie, trie.root(), trie.base(), &mut whole, &mut blinded);
+    whole.set_root(root.expect("copying from memory does not fail"));
+    whole
+}
+
+/// Adds the block at `path` to `trie`: its nodes if `opens` says so, else a blinded node that names it.
+fn graft_or_name(
+    trie: &mut PartialTrie,
+    block: &Arc<Block>,
+    root: &Stub,
+    path: &Path,
+    opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
+    unopened: &mut UnopenedBlocks,
+) -> Link {
+    if opens(Met::Block(block), path) {
+        return graft(trie, block, root, path, opens, unopened);
+    }
+    trie.push_stub(unopened.add(block, root, path))
+}
+
+/// Adds the nodes of a block at `path` to `trie`, and those of the blocks below it that `opens` says.
+fn graft(
+    trie: &mut PartialTrie,
+    block: &Block,
+    root: &Stub,
+    path: &Path,
+    opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
+    unopened: &mut UnopenedBlocks,
+) -> Link {
+    block.graft(trie, root, path, &mut |trie, blinded, at| match blinded {
+        Blinded::Page(stub) => {
+            opens(Met::Page, at);
+            trie.push_stub(stub)
+        }
+        Blinded::Below(below) => graft_or_name(trie, below.block, &below.stub, at, opens, unopened),
+    })
+}
