@@ -87,7 +87,7 @@ pub struct RecoveredMeanwhile<'a> {
     homestead: bool,
     /// Senders of [`BATCH`] transactions each.
     parts: Vec<OnceLock<Result<Vec<Address>, SignatureError>>>,
-    /// The next part that a helper takes.
+    /// The next part that nobody has taken.
     next: AtomicUsize,
 }
 
@@ -113,7 +113,8 @@ impl<'a> RecoveredMeanwhile<'a> {
         self.transactions.is_empty()
     }
 
-    /// The sender of a transaction, which is recovered here if no helper has begun with it, and waited for if one has.
+    /// The sender of a transaction. While a helper is at it, this thread recovers others, rather than to sleep for a moment each time
+    /// that it has come up with the helpers.
     ///
     /// # Errors
     ///
@@ -123,6 +124,8 @@ impl<'a> RecoveredMeanwhile<'a> {
     ///
     /// If there is no such transaction.
     pub fn sender(&self, index: usize) -> Result<Address, SignatureError> {
+        let wanted = &self.parts[index / BATCH];
+        while wanted.get().is_none() && self.recover_next() {}
         let part = self.part(index / BATCH).as_ref();
         part.map(|senders| senders[index % BATCH])
             .map_err(|error| *error)
@@ -143,13 +146,7 @@ impl<'a> RecoveredMeanwhile<'a> {
     /// Runs `execute` on this thread, while helpers recover senders on others, the first ones first.
     pub fn during<R>(&self, execute: impl FnOnce() -> R) -> R {
         let helpers = (threads() - 1).min(self.parts.len());
-        let help = |_: &Helpers<'_>| {
-            while let next = self.next.fetch_add(1, Ordering::Relaxed)
-                && next < self.parts.len()
-            {
-                self.part(next);
-            }
-        };
+        let help = |_: &Helpers<'_>| while self.recover_next() {};
         HELPERS.lead(&help, |others| {
             others.call(helpers);
             let result = execute();
@@ -159,6 +156,17 @@ impl<'a> RecoveredMeanwhile<'a> {
         })
     }
 
+    /// Recovers the senders of the next part that nobody has taken; false if there is none.
+    fn recover_next(&self) -> bool {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        let is_left = next < self.parts.len();
+        if is_left {
+            self.part(next);
+        }
+        is_left
+    }
+
+    /// Waits for another thread that is at it.
     fn part(&self, part: usize) -> &Result<Vec<Address>, SignatureError> {
         self.parts[part].get_or_init(|| {
             let first = part * BATCH;
