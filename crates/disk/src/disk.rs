@@ -204,18 +204,6 @@ pub trait DiskFile: Any + Send + Sync + fmt::Debug {
     /// Returns an error if access is direct and the range is not whole blocks of [`BLOCK_BYTES`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError>;
 
-    /// Writes all of `bytes` at `offset`, and makes them durable together with the length of the file, as
-    /// [`DiskFile::write_at`] and [`DiskFile::sync`] do. With direct access it is one operation where the system has
-    /// one (`RWF_DSYNC`), which makes earlier writes no more durable than they were.
-    ///
-    /// # Errors
-    ///
-    /// As [`DiskFile::write_at`] and [`DiskFile::sync`].
-    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
-        self.write_at(bytes, offset)?;
-        self.sync()
-    }
-
     /// Returns the number of names of the file: 0 if it was removed, more than 1 if it is linked.
     ///
     /// # Errors

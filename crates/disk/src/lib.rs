@@ -33,8 +33,6 @@
 //!   any order and independently of other writes. No sector size is assumed.
 //! - **Synced bytes stay.** A write never damages bytes outside its own range, even when
 //!   power is lost during it.
-//! - **A torn block may hold anything.** If power is lost during a direct write, each block of it whose content it
-//!   changes may hold its old or its new bytes, or neither. So no block with acknowledged records is written again.
 //! - **A failed sync may lose data permanently.** Unsynced writes may be lost even if later syncs
 //!   succeed, so writing must stop after a failed sync.
 //! - **A hole is a write of zeros.** Until synced, each of its blocks may be kept or lost.
@@ -67,7 +65,7 @@ pub use disk::{
 };
 pub use error::{DiskError, LockError};
 pub use faulty::{Fault, FaultyDisk};
-pub use pace::{CommitUnderWay, WritePace};
+pub use pace::WritePace;
 pub use salvage::{SalvageDisk, UnreadableRange};
 pub use stats::DiskStats;
 pub use std_disk::{IoMethod, StdDisk, StdDiskOptions};

@@ -447,45 +447,6 @@ fn direct_access_writes_whole_blocks_only() {
 }
 
 #[test]
-fn a_durable_write_is_read_by_all_and_counts_as_a_write_and_a_sync() {
-    on_each(|disk| {
-        for access in [Access::Cached, Access::Direct] {
-            let name = format!("{access:?}");
-            let cached = disk.create(&name).unwrap();
-            cached.write_at(&vec![7; 5 * BLOCK_BYTES], 0).unwrap();
-            let file = disk.open_with(&name, access).unwrap();
-            // The second write is longer than what is written by one operation.
-            for (at, len) in [(1, BLOCK_BYTES), (2, 300 * BLOCK_BYTES)] {
-                let (bytes, before) = (content(len), disk.stats());
-                file.write_durably_at(&bytes, at * BLOCK).unwrap();
-                let after = disk.stats();
-                if before != after {
-                    assert_eq!(after.writes - before.writes, 1);
-                    assert_eq!(after.syncs - before.syncs, 1);
-                    assert_eq!(after.bytes_written - before.bytes_written, len as u64);
-                }
-                for file in [&cached, &file] {
-                    let mut found = vec![0; len + 100];
-                    let before = if at == 1 {
-                        7
-                    } else {
-                        content(BLOCK_BYTES)[BLOCK_BYTES - 1]
-                    };
-                    file.read_at(&mut found[..len + 1], at * BLOCK - 1).unwrap();
-                    assert_eq!(found[0], before);
-                    assert!(found[1..=len] == bytes);
-                }
-            }
-            let uneven = file.write_durably_at(&[1; 100], 0);
-            match access {
-                Access::Cached => uneven.unwrap(),
-                Access::Direct => assert_eq!(kind(uneven), ErrorKind::InvalidInput),
-            }
-        }
-    });
-}
-
-#[test]
 fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
     on_each(|disk| {
         let mut bytes = content(10 * BLOCK_BYTES + 100);

@@ -434,34 +434,3 @@ fn salts_are_random_unless_they_are_counted_and_never_repeat_after_a_crash() {
     assert_eq!(disk.duplicate().new_salt(), 3);
     assert_eq!(disk.crash().new_salt(), 3);
 }
-
-#[test]
-fn a_torn_direct_write_leaves_anything_in_blocks_that_it_changes_and_nothing_elsewhere() {
-    let mut outcomes = BTreeSet::new();
-    for seed in cambium_seeds::seeds!(0..400) {
-        let disk = FaultyDisk::new(seed);
-        let file = disk.create_with("f", Access::Direct).unwrap();
-        let block = |byte| vec![byte; BLOCK_BYTES];
-        let old = [block(1), block(1), block(1), block(1)].concat();
-        file.write_durably_at(&old, 0).unwrap();
-        disk.sync_dir("").unwrap();
-        let changes = [block(2), block(1), block(3)].concat();
-        file.write_at(&changes, BLOCK_BYTES as u64).unwrap();
-        let found = disk.crash().contents("f").unwrap();
-        let blocks: Vec<_> = found.chunks(BLOCK_BYTES).collect();
-        assert_eq!(
-            (blocks[0], blocks[2]),
-            (&*block(1), &*block(1)),
-            "seed {seed}"
-        );
-        for (found, new) in [(blocks[1], 2), (blocks[3], 3)] {
-            outcomes.insert(match found.iter().filter(|byte| **byte == new).count() {
-                0 if *found == *block(1) => "lost",
-                BLOCK_BYTES => "kept",
-                _ if found.iter().all(|byte| [1, new].contains(byte)) => "torn",
-                _ => "anything",
-            });
-        }
-    }
-    assert_eq!(outcomes.len(), 4, "{outcomes:?}");
-}

@@ -27,7 +27,6 @@ enum Change {
     Write {
         offset: usize,
         bytes: Vec<u8>,
-        is_direct: bool,
     },
     Punch {
         offset: usize,
@@ -80,8 +79,7 @@ impl FileImage {
         })
     }
 
-    /// Writes bytes. If power is lost before they are durable, each block that a direct write changes may hold anything.
-    pub(super) fn write(&mut self, bytes: &[u8], offset: u64, is_direct: bool) {
+    pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         for block in blocks_touched(offset as usize, bytes.len()) {
             self.holes.remove(&block);
             self.spoilt.remove(&block);
@@ -89,7 +87,6 @@ impl FileImage {
         self.change(Change::Write {
             offset: offset as usize,
             bytes: bytes.to_vec(),
-            is_direct,
         });
     }
 
@@ -113,7 +110,7 @@ impl FileImage {
             return;
         }
         let room = self.live.len().saturating_sub(wrong as usize);
-        self.write(&bytes[..bytes.len().min(room)], wrong, false);
+        self.write(&bytes[..bytes.len().min(room)], wrong);
     }
 
     /// Returns the same file with all its changes durable.
@@ -175,7 +172,6 @@ impl FileImage {
             if let Change::Write {
                 offset: start,
                 bytes,
-                ..
             } = change
                 && let Some(byte) = offset.checked_sub(*start).and_then(|at| bytes.get_mut(at))
             {
@@ -214,7 +210,7 @@ impl FileImage {
 impl Change {
     fn apply(&self, file: &mut Content) {
         match self {
-            Self::Write { offset, bytes, .. } => file.put(*offset, bytes),
+            Self::Write { offset, bytes } => file.put(*offset, bytes),
             Self::Punch { offset, len } => file.clear(*offset..offset + len),
             Self::SetLen(len) => file.resize(*len),
             Self::Extend(len) => file.extend(*len),
@@ -223,16 +219,7 @@ impl Change {
 
     fn apply_partly(&self, file: &mut Content, random: &mut Random) {
         let (offset, bytes) = match self {
-            Self::Write {
-                offset,
-                bytes,
-                is_direct,
-            } => {
-                if *is_direct && random.below(4) == 0 {
-                    return spoil_blocks(file, *offset, bytes, random);
-                }
-                (offset, bytes)
-            }
+            Self::Write { offset, bytes } => (offset, bytes),
             Self::Punch { offset, len } => {
                 // Each block is kept or lost independently: punching a hole is not atomic either.
                 for start in (*offset..offset + len).step_by(BLOCK_BYTES) {
@@ -262,24 +249,6 @@ impl Change {
                         file.put(offset + at * SECTOR_BYTES, sector);
                     }
                 }
-            }
-        }
-    }
-}
-
-/// Tears a direct write block by block: each is kept, lost, or holds anything. A block whose content does not change stays.
-fn spoil_blocks(file: &mut Content, offset: usize, bytes: &[u8], random: &mut Random) {
-    for (at, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
-        let start = offset + at * BLOCK_BYTES;
-        let mut old = vec![0; block.len()];
-        let is_same = file.read(&mut old, start) && old == block;
-        match random.below(3) {
-            _ if is_same => {}
-            0 => file.put(start, block),
-            1 => {}
-            _ => {
-                let anything: Vec<u8> = block.iter().map(|_| random.next() as u8).collect();
-                file.put(start, &anything);
             }
         }
     }

@@ -165,7 +165,6 @@ impl State {
             self.faults.hit(Fault::LostWrite, path),
             self.faults.hit(Fault::MisdirectedWrite, path),
         );
-        let is_direct = access == Access::Direct;
         let image = image_of(&mut self.files, inode);
         if !image.is_writable(offset, bytes.len()) {
             return Err(Errno::IO.into());
@@ -178,12 +177,12 @@ impl State {
                 0 => (bytes.len() as u64).saturating_sub(growth - room),
                 _ => 0,
             };
-            image.write(&bytes[..fits as usize], offset, is_direct);
+            image.write(&bytes[..fits as usize], offset);
             return Err(io::ErrorKind::StorageFull.into());
         }
         if fails {
             let written = self.random.below(bytes.len() as u64 + 1);
-            image.write(&bytes[..written as usize], offset, is_direct);
+            image.write(&bytes[..written as usize], offset);
             return Err(Errno::IO.into());
         }
         if is_lost || is_misdirected {
@@ -191,10 +190,10 @@ impl State {
                 image.misdirect(bytes, offset, &mut self.random);
             }
             // A write through the page cache is read from there until the next crash.
-            image.lose(bytes, offset, !is_direct);
+            image.lose(bytes, offset, access == Access::Cached);
             return power;
         }
-        image.write(bytes, offset, is_direct);
+        image.write(bytes, offset);
         power
     }
 

@@ -7,12 +7,12 @@ use super::{
 use crate::{Access, DiskError, DiskFile, disk::check_write};
 use rustix::{
     fs::{AtFlags, FallocateFlags, OFlags, StatxFlags},
-    io::{Errno, ReadWriteFlags, pwritev2},
+    io::Errno,
 };
 use std::{
     cell::RefCell,
     fs::File,
-    io::{self, IoSlice},
+    io,
     os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
     sync::{
@@ -145,31 +145,6 @@ impl StdFile {
         self.0.file.write_all_at(bytes, offset)
     }
 
-    /// Writes whole blocks, which are durable afterwards, by one operation. Returns false if the system has none, or
-    /// has written a part: nothing is known of the range then.
-    fn write_through(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        check_write(self.0.access, bytes.len(), offset)?;
-        let refusals = &self.0.shared.has_no_durable_writes;
-        if self.align() == 1 || bytes.len() > PIECE_BYTES || refusals.load(Relaxed) {
-            return Ok(false);
-        }
-        let written = with_aligned(bytes.len(), |aligned| {
-            aligned.copy_from_slice(bytes);
-            let whole = [IoSlice::new(aligned)];
-            pwritev2(&self.0.file, &whole, offset, ReadWriteFlags::DSYNC)
-        });
-        match written {
-            Ok(written) => Ok(written == bytes.len()),
-            Err(Errno::INTR | Errno::INVAL) => Ok(false),
-            // Linux before 4.7, and file systems that have no such writes.
-            Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
-                refusals.store(true, Relaxed);
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
     fn align(&self) -> u64 {
         self.0.align.load(Relaxed)
     }
@@ -240,17 +215,6 @@ impl DiskFile for StdFile {
         self.0.shared.counters.add_write(bytes.len());
         self.write(bytes, offset)
             .map_err(self.error_at("write", offset))
-    }
-
-    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
-        let written = self.write_through(bytes, offset);
-        if written.map_err(self.error_at("write and sync", offset))? {
-            self.0.shared.counters.add_write(bytes.len());
-            self.0.shared.counters.add_sync();
-            return Ok(());
-        }
-        self.write_at(bytes, offset)?;
-        self.sync()
     }
 
     fn names(&self) -> Result<u64, DiskError> {

@@ -4,7 +4,7 @@
 //!  one read      file.rs      pread, of whole blocks into aligned memory if access is direct
 //!  a batch       batch.rs     by a ring: uring.rs    (refused: by threads, threads.rs)
 //!  a queue       queue.rs     by a ring: uring.rs    (refused: by threads, background.rs)
-//!  a write       file.rs      pwrite; durable: pwritev2 with RWF_DSYNC if access is direct, or pwrite and fdatasync
+//!  a write       file.rs      pwrite
 //! ```
 
 mod options;
@@ -37,9 +37,9 @@ use shared::Shared;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, symlink},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
 };
 use uring::SetUp;
 
@@ -76,43 +76,6 @@ impl StdDisk {
         Self::with_set_up(root.as_ref(), options, uring::set_up).checked()
     }
 
-    /// Places the directory `dir` of the disk at `to`, on another device for instance: creates the directory `to`, and a
-    /// symbolic link to it. Does nothing if `dir` is a link to `to` already.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `to` is a file, or has files before `dir` is a link to it, or if `dir` is something else than
-    /// such a link.
-    pub fn place_dir(&self, dir: &str, to: &Path) -> Result<(), DiskError> {
-        self.check_writable("place", dir)?;
-        self.link_to(dir, to).map_err(self.error("place", dir))
-    }
-
-    fn link_to(&self, dir: &str, to: &Path) -> io::Result<()> {
-        let place = self.locate(dir);
-        if place.symlink_metadata().is_ok() {
-            let is_there = place.canonicalize().ok();
-            return match to.canonicalize() {
-                Ok(to) if Some(&to) == is_there.as_ref() => Ok(()),
-                _ => Err(io::Error::other(match is_there {
-                    Some(there) => format!("it is at {}, not at {}", there.display(), to.display()),
-                    None => format!("it is a link to nothing, not to {}", to.display()),
-                })),
-            };
-        }
-        create_durable_dir(to)?;
-        if let Some(found) = fs::read_dir(to)?.next() {
-            let name = found?.file_name();
-            let (to, name) = (to.display(), name.to_string_lossy());
-            return Err(io::Error::other(format!(
-                "{to} has the file {name}: name an empty directory"
-            )));
-        }
-        create_durable_dir(&self.root)?;
-        symlink(to.canonicalize()?, place)?;
-        File::open(&self.root)?.sync_all()
-    }
-
     fn with_set_up(root: &Path, options: &StdDiskOptions, set_up: SetUp) -> Self {
         let set_up = (options.method != IoMethod::Portable).then_some(set_up);
         Self {
@@ -125,7 +88,6 @@ impl StdDisk {
                 wants_direct: options.direct,
                 is_direct: OnceLock::new(),
                 direct_refusal: OnceLock::new(),
-                has_no_durable_writes: AtomicBool::new(false),
             }),
         }
     }

@@ -1,10 +1,7 @@
 //! State that a disk shares with its open files.
 
 use crate::stats::Counters;
-use std::{
-    io,
-    sync::{OnceLock, atomic::AtomicBool},
-};
+use std::{io, sync::OnceLock};
 
 /// State that a disk shares with its open files.
 #[derive(Debug)]
@@ -16,8 +13,6 @@ pub(super) struct Shared {
     pub(super) is_direct: OnceLock<()>,
     /// Reason why a file opened for direct access does not bypass the page cache.
     pub(super) direct_refusal: OnceLock<String>,
-    /// Whether the system has refused a write that is durable when it returns.
-    pub(super) has_no_durable_writes: AtomicBool,
 }
 
 impl Shared {

@@ -14,7 +14,6 @@ use crate::{
     },
     write::sealed::Sealed,
 };
-use cambium_disk::CommitUnderWay;
 use cambium_primitives::BlockId;
 use cambium_snapshot::StateError;
 use cambium_store::LogPosition;
@@ -81,7 +80,6 @@ impl Engine {
             false => Vec::new(),
         };
         let mut committed = Vec::with_capacity(sealed.len());
-        let under_way = CommitUnderWay::begin();
         for block in &mut sealed {
             let (id, parent) = (block.id(), block.parent());
             let Some(record) = block.record() else {
@@ -106,7 +104,6 @@ impl Engine {
             });
         }
         self.sync_log()?;
-        drop(under_way);
         sealed.iter_mut().for_each(Sealed::is_committed);
         self.store
             .counters
@@ -124,7 +121,6 @@ impl Engine {
             .add(start.elapsed().as_nanos() as u64);
         drop((writer, moving));
         self.merge_if_due();
-        self.prepare_log_if_due();
         self.store.counters.commit_latency.add(start.elapsed());
         Ok(())
     }

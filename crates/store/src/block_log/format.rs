@@ -3,9 +3,9 @@
 use crate::{
     LogPosition, StoreError,
     log_position::HEADER_BYTES,
-    record::{FRAME_BYTES, Found, RecordFile, put_record},
+    record::{FRAME_BYTES, Found, RecordFile},
 };
-use cambium_disk::{BLOCK_BYTES, Disk, DiskError, DiskFile};
+use cambium_disk::{Disk, DiskError, DiskFile};
 use std::{collections::BTreeSet, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -22,8 +22,7 @@ pub(super) const TEMPORARY: &str = "log/next.tmp";
 // 12      4     number of the file, from 1
 // 16      8     length of the previous file, whose last record is of kind END
 // 24      8     xxh3-64, seeded with the salt, of 0 .. 24
-// 32            records (see record.rs), whose positions are those of `LogPosition::to_u64`; every reader skips those of
-//               kinds from 0xf0 on that it does not know
+// 32            records (see record.rs), whose positions are those of `LogPosition::to_u64`
 // then          zeros, in the newest file; a file of zeros only is preallocated
 const MAGIC: &[u8; 8] = b"CambiLog";
 pub(crate) const FORMAT: u32 = 2;
@@ -36,26 +35,15 @@ pub(super) const SYNC_MARK: u8 = 0xf0;
 pub(super) const END: u8 = 0xf1;
 /// Gap in place of a range that was damaged, written by a repair.
 pub(super) const GAP: u8 = 0xf2;
-/// Pad up to the end of a block. Its payload is zeros, and means nothing.
-pub(super) const PAD: u8 = 0xf3;
 /// Size of a sync mark and of an end record in bytes.
 pub(super) const MARK_BYTES: u32 = FRAME_BYTES as u32;
 
-/// Returns the size of what is at `offset` if its damage does no harm: a pad, whose frame is intact, or a sync mark.
-/// An intact record follows after exactly the size of one, and no user record is that short. Losing a mark does no harm, because
+/// Returns whether the damaged bytes at `offset` are a sync mark: an intact record follows after
+/// exactly the size of one, and no user record is that short. Losing a mark does no harm, because
 /// the next record states the same.
-pub(super) fn harmless_damage(
-    records: &RecordFile<'_>,
-    offset: u64,
-) -> Result<Option<u32>, DiskError> {
-    if let Found::Record(frame, _) = records.record_head(offset, 0)?
-        && frame.kind == PAD
-    {
-        return Ok(Some(frame.size() as u32));
-    }
+pub(super) fn is_damaged_mark(records: &RecordFile<'_>, offset: u64) -> Result<bool, DiskError> {
     let behind = offset + u64::from(MARK_BYTES);
-    let is_mark = behind < records.len && matches!(records.record(behind)?, Found::Record(..));
-    Ok(is_mark.then_some(MARK_BYTES))
+    Ok(behind < records.len && matches!(records.record(behind)?, Found::Record(..)))
 }
 
 /// Returns the position of a file's first byte as a number.
@@ -78,34 +66,6 @@ pub(super) fn header_of(file: u32, previous_bytes: u32, salt: u64) -> [u8; HEADE
     let check = xxh3_64_with_seed(&header[..24], salt);
     header[24..].copy_from_slice(&check.to_le_bytes());
     header
-}
-
-/// Appends a pad from the offset `at` of a file to the end of a block. Nothing is appended at a block's end.
-/// `base` is the position of the file's first byte.
-pub(super) fn put_pad(out: &mut Vec<u8>, salt: u64, base: u64, at: u64, durable_to: u64) {
-    let missing = (at.next_multiple_of(BLOCK_BYTES as u64) - at) as usize;
-    let bytes = match missing {
-        0 => return,
-        // A record is no shorter.
-        1..FRAME_BYTES => missing + BLOCK_BYTES,
-        _ => missing,
-    };
-    let zeros = vec![0; bytes - FRAME_BYTES];
-    put_record(out, salt, PAD, base + at, durable_to, &[&zeros]);
-}
-
-/// The first block of a file that is written by whole blocks: its header, and a pad. `durable_to` is the position up to which
-/// all was durable.
-pub(super) fn first_block(
-    file: u32,
-    previous_bytes: u32,
-    salt: u64,
-    durable_to: LogPosition,
-) -> Vec<u8> {
-    let mut block = header_of(file, previous_bytes, salt).to_vec();
-    let (at, durable_to) = (HEADER_BYTES.into(), durable_to.to_u64());
-    put_pad(&mut block, salt, base_of(file), at, durable_to);
-    block
 }
 
 /// Creates a log file and makes its header durable. A file with content therefore had a valid

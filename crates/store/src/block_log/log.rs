@@ -1,11 +1,7 @@
 //! The writing half of the log: append, sync, and the start of new files.
 
 use super::{
-    direct::DirectTail,
-    format::{
-        DIR, END, INTERNAL_KINDS, MARK_BYTES, SYNC_MARK, TEMPORARY, base_of, begin_file,
-        first_block, header_of, name_of, put_pad,
-    },
+    format::{DIR, END, INTERNAL_KINDS, MARK_BYTES, SYNC_MARK, TEMPORARY, begin_file, header_of},
     recovery::{LogRecovery, PendingRecovery, find_end},
 };
 use crate::{
@@ -16,7 +12,7 @@ use crate::{
     record::{PAYLOAD_BYTES_MAX, put_record, record_bytes},
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, RwLock},
 };
-use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskFile, whole_blocks};
+use cambium_disk::{BLOCK_BYTES, Disk, DiskFile};
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -28,9 +24,6 @@ pub(super) const OPEN_FILES_MAX: usize = 64;
 
 /// Size of one write of zeros when a file is extended, in bytes.
 const ZEROS_BYTES: u64 = 1 << 20;
-
-/// Files of fewer bytes are written through the page cache: most of their blocks would be pads.
-const DIRECT_FILE_BYTES_MIN: u32 = 4 * BLOCK_BYTES as u32;
 
 /// Layout of the log's files.
 #[derive(Clone, Debug)]
@@ -68,20 +61,16 @@ pub struct BlockLog {
     pub(super) writer: Mutex<Writer>,
     /// The next file, if it is prepared. The lock is held while a new file gets its name, so that
     /// two threads never choose the same. Lock order: after `writer`.
-    pub(super) next: Mutex<Option<PreparedFile>>,
+    pub(super) next: Mutex<Option<Arc<dyn DiskFile>>>,
     /// Held while the next file is prepared.
     pub(super) preparing: Mutex<()>,
     /// Whether the next file is prepared.
     pub(super) is_next_ready: AtomicBool,
     /// Whether the newest file was preallocated as a whole.
     pub(super) is_preallocated: AtomicBool,
-    /// Whether the disk was too full for the next file, since the newest one was begun.
-    pub(super) was_full: AtomicBool,
     /// Held during a sync. Appends don't take it.
     pub(super) syncing: Mutex<()>,
     pub(super) end: AtomicU64,
-    /// Everything before this position is in the files.
-    pub(super) shown_to: AtomicU64,
     pub(super) written: AtomicU64,
     /// Number of the oldest file that is kept.
     pub(super) first: AtomicU32,
@@ -92,14 +81,6 @@ pub struct BlockLog {
     pub(super) gap: Mutex<Option<(u32, Range<u64>)>>,
     /// Outcome of recovery that [`BlockLog::settle`] applies. `None` afterwards.
     pub(super) pending: Mutex<Option<PendingRecovery>>,
-}
-
-/// A file of zeros, for the records after those of the newest file.
-#[derive(Debug)]
-pub(super) struct PreparedFile {
-    pub(super) file: Arc<dyn DiskFile>,
-    /// The file with direct access, unless it is small.
-    pub(super) direct: Option<Arc<dyn DiskFile>>,
 }
 
 /// State of the newest file.
@@ -114,10 +95,6 @@ pub(super) struct Writer {
     /// Whether records other than sync marks are not durable yet.
     pub(super) has_unsynced: bool,
     pub(super) buffer: Vec<u8>,
-    /// The newest file with direct access, until the first append continues it: the file was prepared, and opened again.
-    pub(super) resumed: Option<Arc<dyn DiskFile>>,
-    /// The end of the newest file, if it is written directly.
-    pub(super) direct: Option<DirectTail>,
 }
 
 impl BlockLog {
@@ -163,10 +140,8 @@ impl BlockLog {
             preparing: Mutex::new(()),
             is_next_ready: AtomicBool::new(false),
             is_preallocated: AtomicBool::new(false),
-            was_full: AtomicBool::new(false),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
-            shown_to: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
             first: AtomicU32::new(LogPosition::START.file),
             removed_to: AtomicU32::new(LogPosition::START.file),
@@ -202,7 +177,7 @@ impl BlockLog {
         let end = found.end.as_ref().map_or(from, |found| found.end);
         (writer.end, writer.durable_to) = (end, end);
         *pending = Some(found);
-        self.publish_end(&writer);
+        self.end.store(end.to_u64(), Ordering::Release);
         Ok(end)
     }
 
@@ -232,21 +207,10 @@ impl BlockLog {
             self.is_preallocated
                 .store(is_preallocated, Ordering::Release);
             let number = writer.end.file;
-            if is_preallocated {
-                writer.resumed = self.open_direct(&name_of(number))?;
-            }
             self.files.write().insert(number, Arc::clone(&file));
             writer.file = Some(file);
             Ok(())
         })
-    }
-
-    /// Opens a prepared file with direct access. Returns `None` if its size makes that a waste.
-    pub(super) fn open_direct(&self, name: &str) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
-        if self.options.file_bytes_max < DIRECT_FILE_BYTES_MIN {
-            return Ok(None);
-        }
-        Ok(Some(self.disk.open_with(name, Access::Direct)?))
     }
 
     /// Appends a record with the concatenation of `parts` as its payload, and returns its position.
@@ -278,11 +242,12 @@ impl BlockLog {
         }
         let writer = &mut *self.writer.lock();
         self.poison.guard(|| {
-            if writer.end.offset >= self.options.file_bytes_max || self.continues_in_next() {
+            let is_next_ready = self.is_next_ready.load(Ordering::Acquire);
+            let is_preallocated = self.is_preallocated.load(Ordering::Acquire);
+            if writer.end.offset >= self.options.file_bytes_max
+                || (is_next_ready && !is_preallocated)
+            {
                 self.begin_next_file(writer)?;
-            }
-            if let Some(file) = writer.resumed.take() {
-                self.resume_direct(writer, file)?;
             }
             writer.has_unsynced = true;
             self.put(writer, kind, parts, bytes)
@@ -298,18 +263,6 @@ impl BlockLog {
         bytes: u64,
     ) -> Result<LogPosition, StoreError> {
         let position = writer.end;
-        if let Some(tail) = &mut writer.direct {
-            assert_eq!(
-                tail.end(),
-                u64::from(position.offset),
-                "the end of the log's newest file"
-            );
-            let written = tail.push(kind, writer.durable_to.to_u64(), parts)?;
-            let end = tail.end();
-            self.count_written(written);
-            self.end_at(writer, end);
-            return Ok(position);
-        }
         let end = u64::from(position.offset) + record_bytes(bytes);
         self.extend(writer, end)?;
         writer.buffer.clear();
@@ -334,67 +287,10 @@ impl BlockLog {
         file.write_at(&writer.buffer, position.offset.into())?;
         self.count_written(writer.buffer.len());
         writer.file_bytes = writer.file_bytes.max(end);
-        self.end_at(writer, end);
-        Ok(position)
-    }
-
-    /// Sets the offset of the next record in the newest file.
-    fn end_at(&self, writer: &mut Writer, offset: u64) {
         writer.end.offset =
-            u32::try_from(offset).expect("the lengths of files and records are limited");
-        self.publish_end(writer);
-    }
-
-    /// Makes the end of the log known to readers.
-    fn publish_end(&self, writer: &Writer) {
-        let end = writer.end.to_u64();
-        if !writer.direct.as_ref().is_some_and(DirectTail::is_hidden) {
-            self.shown_to.store(end, Ordering::Release);
-        }
-        self.end.store(end, Ordering::Release);
-    }
-
-    /// Makes sure that all before `position` is in the files, where readers find it.
-    pub(super) fn show(&self, position: u64) -> Result<(), StoreError> {
-        if position <= self.shown_to.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let writer = &mut *self.writer.lock();
-        self.poison.guard(|| self.show_in(writer))
-    }
-
-    fn show_in(&self, writer: &mut Writer) -> Result<(), StoreError> {
-        if let Some(tail) = &mut writer.direct {
-            let written = tail.show(writer.durable_to.to_u64())?;
-            self.count_written(written);
-            self.shown_to.store(writer.end.to_u64(), Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Continues a prepared file that was opened again: from the next block on, past the page cache.
-    fn resume_direct(
-        &self,
-        writer: &mut Writer,
-        file: Arc<dyn DiskFile>,
-    ) -> Result<(), StoreError> {
-        let LogPosition {
-            file: number,
-            offset,
-        } = writer.end;
-        let (salt, base, at) = (self.options.salt, base_of(number), u64::from(offset));
-        let mut pad = Vec::new();
-        put_pad(&mut pad, salt, base, at, writer.durable_to.to_u64());
-        if !pad.is_empty() {
-            let cached = writer.file.as_ref().expect("the log is settled");
-            cached.write_at(&pad, at)?;
-            self.count_written(pad.len());
-        }
-        let start = at + pad.len() as u64;
-        let needs_sync = !pad.is_empty();
-        writer.direct = Some(DirectTail::new(file, salt, base, start, needs_sync));
-        self.end_at(writer, start);
-        Ok(())
+            u32::try_from(end).expect("the lengths of files and records are limited");
+        self.end.store(writer.end.to_u64(), Ordering::Release);
+        Ok(position)
     }
 
     /// Makes all records appended so far durable. Returns a position up to which everything is
@@ -412,52 +308,24 @@ impl BlockLog {
     pub fn sync(&self) -> Result<LogPosition, StoreError> {
         let _one = self.syncing.lock();
         self.poison.check()?;
-        let (file, end, group) = {
-            let writer = &mut *self.writer.lock();
+        let (file, end) = {
+            let writer = self.writer.lock();
             if !writer.has_unsynced {
                 return Ok(writer.durable_to);
             }
-            let durable_to = writer.durable_to.to_u64();
-            let group = writer.direct.as_mut().map(|tail| tail.seal(durable_to));
-            if let Some(end) = writer.direct.as_ref().map(DirectTail::end) {
-                self.end_at(writer, end);
-            }
-            let file = writer.file.clone().expect("the log is settled");
-            (file, writer.end, group)
+            (writer.file.clone().expect("the log is settled"), writer.end)
         };
-        self.poison.guard(|| match &group {
-            Some(group) => {
-                self.count_written(group.write_durably()?);
-                Ok(())
-            }
-            None => Ok(file.sync()?),
-        })?;
+        self.poison.guard(|| Ok(file.sync()?))?;
         let writer = &mut *self.writer.lock();
         // A write that failed during the sync may have been one of the writes to sync.
         self.poison.check()?;
         writer.durable_to = writer.durable_to.max(end);
-        if let Some(tail) = &mut writer.direct {
-            tail.group_is_durable();
-        }
-        self.shown_to.fetch_max(end.to_u64(), Ordering::AcqRel);
-        self.publish_end(writer);
         if writer.end == end {
             writer.has_unsynced = false;
             // The mark is optional. If it can't be written, the next record takes its place.
-            let _ = self.put_mark(writer);
+            let _ = self.put(writer, SYNC_MARK, &[], 0);
         }
         Ok(writer.durable_to)
-    }
-
-    fn put_mark(&self, writer: &mut Writer) -> Result<(), StoreError> {
-        let Some(tail) = &mut writer.direct else {
-            self.put(writer, SYNC_MARK, &[], 0)?;
-            return Ok(());
-        };
-        let (written, end) = (tail.mark(), tail.end());
-        self.end_at(writer, end);
-        self.count_written(written?);
-        Ok(())
     }
 
     /// Returns the position of the next record.
@@ -483,79 +351,39 @@ impl BlockLog {
         files.insert(number, Arc::clone(file));
     }
 
-    /// Returns whether the next file is to be used at once, because it is prepared and the newest one was not.
-    pub(super) fn continues_in_next(&self) -> bool {
-        self.is_next_ready.load(Ordering::Acquire) && !self.is_preallocated.load(Ordering::Acquire)
-    }
-
-    pub(super) fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
         let number = writer.end.file;
         let end = writer.end.offset + MARK_BYTES;
         // No other thread names a file until the new one has its name.
         let mut next = self.next.lock();
         self.is_next_ready.store(false, Ordering::Release);
-        self.was_full.store(false, Ordering::Release);
         self.is_preallocated
             .store(next.is_some(), Ordering::Release);
-        let (file, direct) = match next.take() {
-            Some(PreparedFile { file, direct }) => {
-                self.write_header(writer, &*file, direct.as_deref(), end)?;
-                (file, direct)
+        let file = match next.take() {
+            Some(file) => {
+                let header = header_of(number + 1, end, self.options.salt);
+                file.write_at(&header, 0)?;
+                file.sync()?;
+                file
             }
-            None => {
-                self.count_written(HEADER_BYTES as usize);
-                (
-                    begin_file(&*self.disk, number + 1, end, self.options.salt)?,
-                    None,
-                )
-            }
+            None => begin_file(&*self.disk, number + 1, end, self.options.salt)?,
         };
+        self.count_written(HEADER_BYTES as usize);
         self.put(writer, END, &[], 0)?;
-        self.show_in(writer)?;
         let old = writer.file.as_ref().expect("the log is settled");
         old.sync()?;
-        // This need not be durable: the end record marks the end of the file's records. A part of a block that was
-        // written directly would be written again.
-        old.set_len(match writer.direct {
-            Some(_) => whole_blocks(end.into()),
-            None => end.into(),
-        })?;
+        // This need not be durable: the end record marks the end of the file's records.
+        old.set_len(end.into())?;
         self.keep_open(number + 1, &file);
         writer.file_bytes = file.len()?;
         writer.file = Some(file);
-        let (salt, base) = (self.options.salt, base_of(number + 1));
-        let first = match direct {
-            Some(_) => BLOCK_BYTES as u32,
-            None => HEADER_BYTES,
-        };
-        writer.direct = direct.map(|it| DirectTail::new(it, salt, base, first.into(), false));
-        writer.resumed = None;
         writer.end = LogPosition {
             file: number + 1,
-            offset: first,
+            offset: HEADER_BYTES,
         };
         writer.durable_to = writer.end;
-        self.publish_end(writer);
+        self.end.store(writer.end.to_u64(), Ordering::Release);
         Ok(())
-    }
-
-    /// Writes the header of a prepared file, and makes it durable.
-    fn write_header(
-        &self,
-        writer: &Writer,
-        file: &dyn DiskFile,
-        direct: Option<&dyn DiskFile>,
-        previous_bytes: u32,
-    ) -> Result<(), StoreError> {
-        let (number, salt) = (writer.end.file + 1, self.options.salt);
-        let Some(direct) = direct else {
-            file.write_at(&header_of(number, previous_bytes, salt), 0)?;
-            self.count_written(HEADER_BYTES as usize);
-            return Ok(file.sync()?);
-        };
-        let block = first_block(number, previous_bytes, salt, writer.durable_to);
-        self.count_written(block.len());
-        Ok(direct.write_durably_at(&block, 0)?)
     }
 
     /// Extends the newest file with zeros beyond `end`, by a multiple of the configured step.

@@ -19,17 +19,14 @@
 //! - An *end* is the last record of every file but the newest. It is written once the next file has
 //!   a durable header, so that a missing next file is detected as lost blocks.
 //! - A *gap* replaces a damaged range that a repair has cut out.
-//! - A *pad* fills a block up, so that a preallocated file is written by whole blocks, past the page cache, and no
-//!   block with an acknowledged record is written again (`direct.rs`).
 //!
 //! The newest file is preallocated with zeros, so that a sync changes no file length and does not
-//! wait for the file system's journal. The first file of a log grows in steps, and is written through the page cache.
-//! Once it is 16 MiB long, a background thread prepares the next file as a whole
-//! ([`BlockLog::preallocate_next`]). `docs/DISK.md` has the measurements.
+//! wait for the file system's journal. The first file of a log grows in steps. Once it is 16 MiB
+//! long, a background thread prepares the next file as a whole ([`BlockLog::preallocate_next`]).
+//! `docs/DISK.md` has the measurements.
 
 mod format;
 mod recovery;
-mod direct;
 mod log;
 mod read;
 mod retention;

@@ -1,10 +1,7 @@
 //! Model of the log: two threads append and sync, one reads and scans, and one prepares the next
 //! file, while new files begin.
 
-use super::{
-    log::{BlockLog, LogOptions},
-    tests::SMALL,
-};
+use super::{log::BlockLog, tests::SMALL};
 use crate::{
     LogPosition,
     modelled::{YieldingDisk, run},
@@ -18,27 +15,18 @@ const APPENDERS: u8 = 2;
 /// Number of records that each thread appends: enough to fill some files.
 const RECORDS: u8 = 5;
 
-/// A model whose records are `scale` times as long.
-#[derive(Clone)]
-struct Model {
-    options: LogOptions,
-    scale: usize,
-}
-
-impl Model {
-    fn payload(&self, kind: u8) -> Vec<u8> {
-        vec![kind; self.scale * (300 + usize::from(kind) * 61 % 300)]
-    }
+fn payload(kind: u8) -> Vec<u8> {
+    vec![kind; 300 + usize::from(kind) * 61 % 300]
 }
 
 /// Checks that all records of the log are intact and in order. Returns their kinds.
-fn scanned(log: &BlockLog, model: &Model) -> Vec<u8> {
+fn scanned(log: &BlockLog) -> Vec<u8> {
     let mut last = LogPosition::default();
     let mut kinds = Vec::new();
     for found in log.scan(LogPosition::START) {
         let (position, record) = found.unwrap();
         assert!(position > last, "{position:?} after {last:?}");
-        assert_eq!(record.payload, model.payload(record.kind));
+        assert_eq!(record.payload, payload(record.kind));
         last = position;
         kinds.push(record.kind);
     }
@@ -47,29 +35,10 @@ fn scanned(log: &BlockLog, model: &Model) -> Vec<u8> {
 
 #[test]
 fn records_are_read_right_and_kept_while_files_are_begun_and_made_ready() {
-    run_model(Model {
-        options: SMALL,
-        scale: 1,
-    });
-}
-
-#[test]
-fn records_are_read_right_and_kept_in_files_that_are_written_directly() {
-    run_model(Model {
-        options: LogOptions {
-            file_bytes_max: 16 << 10,
-            ..SMALL
-        },
-        scale: 8,
-    });
-}
-
-fn run_model(model: Model) {
-    run(move || {
-        let options = &model.options;
+    run(|| {
         let disk = FaultyDisk::new(1);
         let yielding = Arc::new(YieldingDisk(disk.clone()));
-        let opened = BlockLog::open(yielding, options.clone(), LogPosition::START);
+        let opened = BlockLog::open(yielding, SMALL, LogPosition::START);
         let log = Arc::new(opened.unwrap().0);
         log.settle().unwrap();
         let appended = Arc::new(Mutex::new(Vec::new()));
@@ -77,10 +46,9 @@ fn run_model(model: Model) {
         let mut threads = Vec::new();
         for appender in 0..APPENDERS {
             let (log, appended, durable) = (log.clone(), appended.clone(), durable.clone());
-            let model = model.clone();
             threads.push(thread::spawn(move || {
                 for kind in appender * RECORDS..(appender + 1) * RECORDS {
-                    let position = log.append(kind, &[&model.payload(kind)]).unwrap();
+                    let position = log.append(kind, &[&payload(kind)]).unwrap();
                     appended.lock().push((position, kind));
                     // Several appends share a sync, as blocks committed in a group do.
                     if kind % 3 != 0 {
@@ -95,27 +63,26 @@ fn run_model(model: Model) {
         threads.push(thread::spawn(move || {
             for _ in 0..3 {
                 ready.preallocate_next(&pace).unwrap();
-                ready.begin_prepared().unwrap();
             }
         }));
         for _ in 0..4 {
             let newest = appended.lock().last().copied();
             if let Some((position, kind)) = newest {
                 let record = log.read(position).unwrap();
-                assert_eq!((record.kind, record.payload), (kind, model.payload(kind)));
+                assert_eq!((record.kind, record.payload), (kind, payload(kind)));
             }
             let before = appended.lock().clone();
-            let found = scanned(&log, &model);
+            let found = scanned(&log);
             assert!(before.iter().all(|(_, kind)| found.contains(kind)));
         }
         threads.into_iter().for_each(|one| one.join().unwrap());
-        let all = scanned(&log, &model);
+        let all = scanned(&log);
         assert_eq!(all.len(), usize::from(APPENDERS * RECORDS));
         // Acknowledged records survive a power loss, and so does only a prefix of the others.
         let disk = Arc::new(disk.crash());
-        let opened = BlockLog::open(disk, options.clone(), LogPosition::START);
+        let opened = BlockLog::open(disk, SMALL, LogPosition::START);
         let log = opened.unwrap().0;
-        let kept = scanned(&log, &model);
+        let kept = scanned(&log);
         assert!(all.starts_with(&kept), "{kept:?} of {all:?}");
         for (position, kind) in &*durable.lock() {
             assert_eq!(log.read(*position).unwrap().kind, *kind, "{position:?}");

@@ -2,7 +2,7 @@
 
 use super::{
     format::{
-        END, GAP, INTERNAL_KINDS, MARK_BYTES, base_of, corrupt, harmless_damage, header_of,
+        END, GAP, INTERNAL_KINDS, MARK_BYTES, base_of, corrupt, header_of, is_damaged_mark,
         missing, name_of,
     },
     log::BlockLog,
@@ -78,18 +78,16 @@ impl BlockLog {
                     return Ok(is_gap || offset < place);
                 }
                 Found::Record(frame, _) => offset += frame.size(),
-                Found::Damage(_) => match harmless_damage(&records, offset)? {
-                    Some(bytes) => offset += u64::from(bytes),
-                    None => return Ok(false),
-                },
-                Found::End => return Ok(false),
+                Found::Damage(_) if is_damaged_mark(&records, offset)? => {
+                    offset += u64::from(MARK_BYTES);
+                }
+                Found::End | Found::Damage(_) => return Ok(false),
             }
         }
         Ok(true)
     }
 
     fn read_whole(&self, position: LogPosition) -> Result<Record, StoreError> {
-        self.show(position.to_u64() + 1)?;
         let file = self.file(position.file)?;
         let len = self.content_len(position.file, &*file)?;
         let (record, _) = self.read_from(&*file, len, position, None)?;
@@ -104,7 +102,6 @@ impl BlockLog {
     /// As [`BlockLog::read`], but for [`StoreError::LostRecord`].
     pub fn has_record(&self, position: LogPosition) -> Result<bool, StoreError> {
         let head = || {
-            self.show(position.to_u64() + 1)?;
             let file = self.file(position.file)?;
             let len = self.content_len(position.file, &*file)?;
             self.read_from(&*file, len, position, Some(0))
@@ -257,7 +254,6 @@ impl LogScan<'_> {
             let (file, len) = match &self.file {
                 Some(file) => file,
                 None => {
-                    self.log.show(self.end.to_u64())?;
                     let file = self.log.file(self.next.file)?;
                     let len = self.log.content_len(self.next.file, &*file)?;
                     self.file.insert((file, len))
@@ -276,8 +272,8 @@ impl LogScan<'_> {
                     }
                     Err(error) if error.is_corruption() => {
                         let records = self.log.records(&**file, *len, position.file);
-                        if let Some(bytes) = harmless_damage(&records, position.offset.into())? {
-                            self.next.offset += bytes;
+                        if is_damaged_mark(&records, position.offset.into())? {
+                            self.next.offset += MARK_BYTES;
                             continue;
                         }
                         if !self.log.is_last_of_file(position)? {

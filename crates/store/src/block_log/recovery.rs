@@ -6,7 +6,7 @@
 //! [`BlockLog::settle`]: super::BlockLog::settle
 
 use super::format::{
-    DIR, END, MARK_BYTES, PAD, base_of, corrupt, file_numbers, harmless_damage, header_of, missing,
+    DIR, END, MARK_BYTES, base_of, corrupt, file_numbers, header_of, is_damaged_mark, missing,
     name_of,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     log_position::HEADER_BYTES,
     record::{Found, RecordFile},
 };
-use cambium_disk::{BLOCK_BYTES, Disk, DiskFile};
+use cambium_disk::{Disk, DiskFile};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// Bytes at the end of the log that no sync had acknowledged, and that recovery drops.
@@ -183,33 +183,10 @@ impl LogFile {
         }
     }
 
-    /// Returns whether the file holds anything but zeros after its header and the pad of its first block.
+    /// Returns whether the file holds anything but zeros after its header.
     pub(super) fn has_content(&self) -> Result<bool, StoreError> {
-        let mut start = u64::from(HEADER_BYTES);
-        if self.len > start
-            && let Found::Record(frame, _) = self.records(self.len).record_head(start, 0)?
-            && frame.kind == PAD
-        {
-            start += frame.size();
-        }
-        self.has_content_after(start)
-    }
-
-    /// Returns whether records may be in the file, whose header is damaged. The header may have been torn by a loss of
-    /// power, together with its block: then no record states that the beginning of the file was durable.
-    pub(super) fn is_begun(&self) -> Result<bool, StoreError> {
         let header = u64::from(HEADER_BYTES);
-        if self.number == 1 || self.has_content_after(BLOCK_BYTES as u64)? {
-            return self.has_content_after(header);
-        }
-        let records = self.records(self.len);
-        let proof = records.find_durability_proof(header, base_of(self.number))?;
-        Ok(proof.is_some())
-    }
-
-    /// Returns whether the file holds anything but zeros from `start` on.
-    fn has_content_after(&self, start: u64) -> Result<bool, StoreError> {
-        Ok(self.len > start && self.records(self.len).content_end(start)?.is_some())
+        Ok(self.len > header && self.records(self.len).content_end(header)?.is_some())
     }
 
     /// Finds the end of the intact records in `offset .. limit`. Raises `durable_to` to the
@@ -230,15 +207,15 @@ impl LogFile {
                     offset += frame.size();
                     is_ended = frame.kind == END;
                 }
-                found @ (Found::End | Found::Damage(_)) => {
-                    if let Some(bytes) = harmless_damage(&records, offset)? {
-                        offset += u64::from(bytes);
-                        continue;
-                    }
-                    what = match found {
-                        Found::Damage(damage) => damage,
-                        _ => "a record is missing",
-                    };
+                Found::End | Found::Damage(_) if is_damaged_mark(&records, offset)? => {
+                    offset += u64::from(MARK_BYTES);
+                }
+                Found::End => {
+                    what = "a record is missing";
+                    break;
+                }
+                Found::Damage(damage) => {
+                    what = damage;
                     break;
                 }
             }
@@ -280,13 +257,9 @@ pub(super) fn find_end(
         from.to_u64()
     };
     let mut before = None;
-    if numbers.is_empty() {
-        let what = "the file is missing, as all others: is the disk of the log mounted?";
-        return Err(corrupt(disk, LogPosition { offset: 0, ..at }, what));
-    }
     let mut file = LogFile::open(disk, at.file, salt)?;
     if file.previous_bytes.is_none() {
-        return Err(bad_header(disk, &numbers, at.file, salt));
+        return Err(corrupt(disk, LogPosition { offset: 0, ..at }, "bad header"));
     }
     loop {
         let next = next_file(disk, &numbers, at.file, salt)?;
@@ -356,25 +329,18 @@ fn next_file(
     if file.previous_bytes.is_some() {
         return Ok(Some(file));
     }
-    // Records and further files are written only once the header is durable, and so is the end record of the file
-    // before. The header may be torn together with its block.
-    if numbers.last() == Some(&file.number) && !file.is_begun()? {
+    // Records and further files are written only once the header is durable.
+    if numbers.last() == Some(&file.number) && !file.has_content()? {
         return Ok(None);
     }
-    Err(bad_header(disk, numbers, number + 1, salt))
-}
-
-/// The error of a damaged header. Names the likely cause if all headers are so.
-fn bad_header(disk: &dyn Disk, numbers: &BTreeSet<u32>, file: u32, salt: u64) -> StoreError {
-    let is_sound = |number: &u32| {
-        let file = LogFile::open(disk, *number, salt);
-        file.is_ok_and(|file| file.previous_bytes.is_some())
-    };
-    let what = match numbers.iter().any(is_sound) {
-        true => "bad header",
-        false => "bad header, as in all files of the log: they may be another database's",
-    };
-    corrupt(disk, LogPosition { file, offset: 0 }, what)
+    Err(corrupt(
+        disk,
+        LogPosition {
+            file: number + 1,
+            offset: 0,
+        },
+        "bad header",
+    ))
 }
 
 /// Returns `end` in the last file as the end of the log.

@@ -5,7 +5,7 @@
 
 use super::{
     format::{
-        DIR, END, GAP, MARK_BYTES, base_of, file_numbers, harmless_damage, header_of, name_of,
+        DIR, END, GAP, MARK_BYTES, base_of, file_numbers, header_of, is_damaged_mark, name_of,
     },
     log::BlockLog,
     recovery::LogFile,
@@ -97,12 +97,7 @@ impl BlockLog {
             }
             let file = LogFile::open(disk, number, salt)?;
             if file.previous_bytes.is_none() {
-                // Records are appended once the file before has its end record.
-                let is_begun = match is_ended {
-                    true => file.has_content()?,
-                    false => file.is_begun()?,
-                };
-                if number == last && !is_begun {
+                if number == last && !file.has_content()? {
                     // The file was preallocated, or not durably begun, and holds nothing.
                     if is_ended || number <= known {
                         search.add_missing_file(number, number - 1);
@@ -299,10 +294,8 @@ impl Search<'_> {
                 }
                 continue;
             }
-            if offset < limit
-                && let Some(bytes) = harmless_damage(&records, offset)?
-            {
-                offset += u64::from(bytes);
+            if offset < limit && is_damaged_mark(&records, offset)? {
+                offset += u64::from(MARK_BYTES);
                 continue;
             }
             let end = match stated_end {

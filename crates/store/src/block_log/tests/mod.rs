@@ -4,7 +4,6 @@ mod recovery;
 mod retention;
 mod ahead;
 mod repair;
-mod direct;
 
 use super::{
     format::{DIR, header_of, name_of},
