@@ -41,6 +41,7 @@ pub(crate) fn options(index_bytes_max: Option<u64>) -> Options {
             log_extend_bytes: 0,
             log_spare_blocks: 1,
             value_segment_bytes_max: 64 << 10,
+            log_reference_leaves: 12,
         },
         ..Options::default()
     }
