@@ -418,8 +418,7 @@ impl Block {
         path: &Path,
         blinded: &mut dyn FnMut(&mut PartialTrie, Blinded<'_>, &Path) -> Link,
     ) -> Link {
-        let in_storage = path.len() >= ACCOUNT_NIBBLES;
-        let link = self.graft_node(into, 0, path, in_storage, blinded);
+        let link = self.graft_node(into, 0, path, blinded);
         if !link.is_empty() && !link.is_stub() {
             into.set_cached_ref(link, root.node);
         }
@@ -432,7 +431,6 @@ impl Block {
         into: &mut PartialTrie,
         at: usize,
         path: &Path,
-        in_storage: bool,
         blinded: &mut dyn FnMut(&mut PartialTrie, Blinded<'_>, &Path) -> Link,
     ) -> Link {
         let ReadNode { node, cached, end } = self.node(at);
@@ -449,7 +447,7 @@ impl Block {
                 for nibble in 0u8..16 {
                     if let Some(start) = children.at(nibble) {
                         let (at, path) = (end + start, path.child(nibble));
-                        let child = self.graft_node(into, at, &path, in_storage, blinded);
+                        let child = self.graft_node(into, at, &path, blinded);
                         links[usize::from(nibble)] = child;
                     }
                 }
@@ -467,12 +465,12 @@ impl Block {
             }
             Node::Extension(by) => {
                 let to = path.join(&by);
-                let child = self.graft_node(into, end, &to, in_storage, blinded);
+                let child = self.graft_node(into, end, &to, blinded);
                 into.push_extension(path.len(), &to, child)
             }
             Node::Account(key, account) => {
                 let at_storage = Path::account(&key);
-                let storage = self.graft_node(into, end, &at_storage, true, blinded);
+                let storage = self.graft_node(into, end, &at_storage, blinded);
                 into.push_account(path.len(), &key, &account, storage)
             }
             Node::Slot(key, value) => into.push_slot(path.len(), &key, value),

@@ -148,7 +148,7 @@ impl<'a> IndexWriter<'a> {
         let kept = self.keeps().then(|| split(whole)).transpose()?;
         self.add(
             shard,
-            ShardBytes::Parts(split_into_parts(whole, None)?),
+            ShardBytes::Parts(split_into_parts(whole, None)?.into()),
             kept,
             pages,
         )
@@ -175,10 +175,10 @@ impl<'a> IndexWriter<'a> {
                 ShardBytes::Changes(encode_edits(&before.trie, index, touched, blocks))
             }
             (_, Unopened::Blocks(blocks)) => {
-                ShardBytes::Parts(split_into_parts(&blocks.joined(index), None)?)
+                ShardBytes::Parts(split_into_parts(&blocks.joined(index), None)?.into())
             }
             (_, Unopened::Parts(parts)) => {
-                ShardBytes::Parts(split_into_parts(index, parts.as_ref())?)
+                ShardBytes::Parts(split_into_parts(index, parts.as_ref())?.into())
             }
         };
         let kept = match &before.unopened {
@@ -226,7 +226,10 @@ impl<'a> IndexWriter<'a> {
         pages: u64,
     ) -> Result<(), StateError> {
         let (top, bytes, copied) = match bytes {
-            ShardBytes::Parts(split) => (Some(split.top), split.parts, split.copied),
+            ShardBytes::Parts(split) => {
+                let split = *split;
+                (Some(split.top), split.parts, split.copied)
+            }
             ShardBytes::Changes(bytes) => (None, bytes, Vec::new()),
         };
         let state = &mut *self.state.lock();
@@ -403,7 +406,7 @@ impl WrittenIndex {
 
 /// The bytes of a shard in a checkpoint.
 enum ShardBytes {
-    Parts(PartedShard),
+    Parts(Box<PartedShard>),
     /// A piece with its changes.
     Changes(Vec<u8>),
 }
