@@ -213,7 +213,10 @@ impl Chain {
                     counts: Some(&mut counts),
                     ..Hooks::default()
                 };
-                let execute = || self.execute_by_choice(&input, &reads, hooks);
+                let execute = || {
+                    let executed = self.execute_by_choice(&input, &reads, hooks);
+                    executed.map_err(|error| execution_error(id, error))
+                };
                 let executed = match &recovered {
                     Some(recovered) => recovered.during(execute),
                     None => execute(),
@@ -223,7 +226,7 @@ impl Chain {
                     let checked = recovered.check();
                     checked.map_err(|error| ChainError::invalid(id, error))?;
                 }
-                executed.map_err(|error| execution_error(id, error))?
+                executed?
             }
         };
         let header = input.header;

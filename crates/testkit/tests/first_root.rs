@@ -277,7 +277,7 @@ fn false_references_are_refused_and_the_root_is_right() {
     let all = |hash: B256| (0..=255_u8).map(move |at| (Path::from_packed(&[at], 2).unwrap(), hash));
     let storage = Path::account(&path(0));
     let deep = Path::account(&path(5)).prefix(40);
-    let cases: Vec<(&str, bool, Vec<(Path, B256)>)> = vec![
+    let cases: [(&str, bool, Vec<_>); 6] = [
         ("wrong hashes", true, all(hash).collect()),
         ("one wrong hash", true, all(hash).take(1).collect()),
         (
