@@ -47,6 +47,15 @@ fn number(value: &Value) -> U256 {
 }
 
 #[test]
+fn the_genesis_block_has_no_diff() {
+    let (service, _registry) = explored(1);
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "cambium_diff", "params": ["0x0"]});
+    let answer = service.call(request.to_string().as_bytes());
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["error"]["code"], -32000, "{answer}");
+}
+
+#[test]
 fn a_diff_is_what_balances_before_and_after_say() {
     let (service, _registry) = explored(6);
     let (mut accounts, mut slots) = (0, 0);
