@@ -262,7 +262,9 @@ fn a_process_that_is_stuck_says_so() {
         ..Host::default()
     }));
     for _ in 0..2 {
-        assert_eq!(get(panics.address, "/metrics").status(), 500);
+        // On a busy machine the panic's backtrace may take longer than the figures are waited for.
+        let mut asked = (0..10).map(|_| get(panics.address, "/metrics").status());
+        assert_eq!(asked.find(|status| *status != 503), Some(500));
     }
     assert_eq!(get(panics.address, "/health").status(), 200);
 }
