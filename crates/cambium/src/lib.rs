@@ -162,9 +162,9 @@ pub mod execution {
     pub use cambium_chain::{
         BlockChanges, BlockExecutor, BlockInput, BlockState, Chosen, ClaimedChanges, DryRun,
         DryRunError, EvmSession, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
-        ManyRead, OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError,
-        StateRead, Timed, TransactionFault, block_env, config_env, recover_sender, recover_senders,
-        transaction_env,
+        ManyRead, OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RecoveredMeanwhile, RootAfter, Rules,
+        SignatureError, StateRead, Timed, TransactionFault, block_env, config_env, recover_sender,
+        recover_senders, transaction_env,
     };
 }
 

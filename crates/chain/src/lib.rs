@@ -46,9 +46,9 @@ pub use body::{
 pub use cambium_evm::{
     AccessListSizes, Block, BlockChanges, BlockExecutor, BlockInput, BlockState, Chosen,
     ClaimedChanges, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks, ManyRead,
-    OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RootAfter, Rules, SignatureError, StateRead, Timed,
-    Transaction, TransactionFault, block_env, config_env, recover_sender, recover_senders,
-    transaction_env,
+    OPTIMISTIC_THREADS_MIN, Outcome, Receipt, RecoveredMeanwhile, RootAfter, Rules, SignatureError,
+    StateRead, Timed, Transaction, TransactionFault, block_env, config_env, recover_sender,
+    recover_senders, transaction_env,
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use draft::{DraftAttributes, complete_header, keep_transactions};
