@@ -97,6 +97,8 @@ fn files_that_are_named_are_there() {
     for name in sources.iter().map(String::as_str).chain(copied) {
         assert!(project.join(name).exists(), "{name}");
     }
+    // The program reads this one, and no other, for the levels of its log.
+    assert!(compose.contains("CAMBIUM_LOG: ${CAMBIUM_LOG:-info}"));
     // Prometheus reads where the server listens, Grafana asks where Prometheus does.
     assert!(read("containers/start").contains("METRICS:-0.0.0.0:9600"));
     assert!(read("containers/prometheus.yaml").contains("[cambium:9600]"));

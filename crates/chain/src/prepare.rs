@@ -175,9 +175,7 @@ impl Chain {
         rlp: Bytes,
         access_list: Option<&[u8]>,
     ) -> Result<PreparedBlock, ChainError> {
-        debug_assert_eq!(alloy_rlp::encode(&block), *rlp);
-        let announced = self.announce(block.header.clone(), &rlp, &OnTheirWay::new(0))?;
-        Ok(self.recovered(self.decoded(announced.id, block, rlp, access_list, None)))
+        Ok(self.recovered(self.decoded_by_caller(block, rlp, access_list)?))
     }
 
     /// Prepares a block as [`prepare_decoded`](Self::prepare_decoded), to be executed at once: without senders, which are recovered while it
@@ -188,13 +186,23 @@ impl Chain {
         rlp: Bytes,
         access_list: Option<&[u8]>,
     ) -> Result<PreparedBlock, ChainError> {
-        debug_assert_eq!(alloy_rlp::encode(&block), *rlp);
-        let announced = self.announce(block.header.clone(), &rlp, &OnTheirWay::new(0))?;
-        let decoded = self.decoded(announced.id, block, rlp, access_list, None);
+        let decoded = self.decoded_by_caller(block, rlp, access_list)?;
         Ok(PreparedBlock {
             senders: None,
             ..decoded.with_senders(Ok(Vec::new()))
         })
+    }
+
+    /// All but the senders of a block that the caller has decoded, with a valid header.
+    fn decoded_by_caller(
+        &self,
+        block: Block,
+        rlp: Bytes,
+        access_list: Option<&[u8]>,
+    ) -> Result<Decoded, ChainError> {
+        debug_assert_eq!(alloy_rlp::encode(&block), *rlp);
+        let announced = self.announce(block.header.clone(), &rlp, &OnTheirWay::new(0))?;
+        Ok(self.decoded(announced.id, block, rlp, access_list, None))
     }
 
     /// Completes the preparation on the calling thread.

@@ -103,7 +103,7 @@ impl<'a> RecoveredMeanwhile<'a> {
         }
     }
 
-    /// Number of transactions.
+    /// Number of the block's transactions, each of which has a sender.
     pub const fn len(&self) -> usize {
         self.transactions.len()
     }

@@ -49,7 +49,9 @@ impl Criterion {
             keys.map(move |key| run.run.count_pages_of(Kind::Logs, *key, &blocks))
         });
         let pages = pages.sum::<u64>() * ENTRIES_OF_PAGE;
-        pages + self.recent_blocks(&live.recent, range).len() as u64
+        let keys = self.keys.iter();
+        let recent = keys.flat_map(|key| live.recent.log_blocks(*key, self.bits, range));
+        pages + recent.count() as u64
     }
 
     /// Blocks in memory that have one of its values, ascending.

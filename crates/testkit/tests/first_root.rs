@@ -1,11 +1,10 @@
 //! The first root after a crash: the tries come from references in the block log, and their pages stay unread.
 //! Whatever the references say, roots are those of the model.
 
+use crate::small_database::append;
 use alloy_primitives::{B256, U256, keccak256};
-use cambium_disk::Disk;
 use cambium_primitives::{AccountDiff, BlockId, Changes, Path, put_varint};
 use cambium_state::{BlockMeta, Db, FaultyDisk, FileSizes, Options, StateError, StoreError};
-use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest};
 use cambium_testkit::{
     Model, Random, TINY_FILES, is_long,
     plain::{make, path, put, random_changes, seal, wait_until_closed},
@@ -252,19 +251,6 @@ fn payload(block: BlockId, after: u64, subtries: &[(Path, B256)]) -> Vec<u8> {
     bytes
 }
 
-fn append(disk: &FaultyDisk, payload: &[u8]) {
-    let log_options = LogOptions {
-        file_bytes_max: TINY_FILES.log_file_bytes_max,
-        extend_bytes: TINY_FILES.log_extend_bytes,
-        salt: Manifest::open(disk).unwrap().salt(),
-    };
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (log, _) = BlockLog::open(disk, log_options, LogPosition::START).unwrap();
-    log.settle().unwrap();
-    log.append(KIND, &[payload]).unwrap();
-    log.sync().unwrap();
-}
-
 /// Records that pass their checksum, and say something else than the tries had.
 #[test]
 fn false_references_are_refused_and_the_root_is_right() {
@@ -298,7 +284,7 @@ fn false_references_are_refused_and_the_root_is_right() {
             options: world.options,
             blocks: world.blocks,
         };
-        append(&world.disk, &payload(head, 0, &subtries));
+        append(&world.disk, KIND, &payload(head, 0, &subtries));
         let db = world.open();
         world.commit(&db, one_change(1_000));
         assert_eq!(
@@ -317,7 +303,7 @@ fn false_references_are_refused_and_the_root_is_right() {
     // References of blocks that the database does not have, and records that are no references.
     let unknown = BlockId::new(head.number, B256::repeat_byte(9));
     let copy = world.disk.duplicate();
-    append(&copy, &payload(unknown, 0, &[(storage, hash)]));
+    append(&copy, KIND, &payload(unknown, 0, &[(storage, hash)]));
     let (db, recovery) = Db::open(Arc::new(copy), world.options).unwrap();
     assert_eq!((db.head(), recovery.skipped_records), (head, 0));
     for malformed in [
@@ -326,7 +312,7 @@ fn false_references_are_refused_and_the_root_is_right() {
         &[0xff; 60],
     ] {
         let copy = world.disk.duplicate();
-        append(&copy, malformed);
+        append(&copy, KIND, malformed);
         let (db, recovery) = Db::open(Arc::new(copy), world.options).unwrap();
         assert_eq!((db.head(), recovery.skipped_records), (head, 1));
         assert!(

@@ -1,12 +1,11 @@
 //! The promise that no record of the log, with any content, keeps a database closed.
 
-use crate::small_database::{check, commit_and_merge, database, open, some_changes};
+use crate::small_database::{append, check, commit_and_merge, database, open, some_changes};
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, put_varint};
-use cambium_state::{BlockMeta, Db, Disk, FaultyDisk};
-use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest};
+use cambium_state::{BlockMeta, Db};
 use cambium_testkit::{
-    Random, TINY_FILES,
+    Random,
     plain::{change, commit, path, tiny_options, wait_until_closed},
 };
 use std::sync::Arc;
@@ -136,19 +135,6 @@ fn bad_records(head: BlockId, parent: B256, root: B256) -> Vec<(&'static str, u8
             record(true, &own(new), &changes.encode(), &none, &[0])
         }),
     ]
-}
-
-fn append(disk: &FaultyDisk, kind: u8, payload: &[u8]) {
-    let log_options = LogOptions {
-        file_bytes_max: TINY_FILES.log_file_bytes_max,
-        extend_bytes: TINY_FILES.log_extend_bytes,
-        salt: Manifest::open(disk).unwrap().salt(),
-    };
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (log, _) = BlockLog::open(disk, log_options, LogPosition::START).unwrap();
-    log.settle().unwrap();
-    log.append(kind, &[payload]).unwrap();
-    log.sync().unwrap();
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl RunFile {
         page_of(*blocks.start()).min(end)..end
     }
 
-    /// Number of these.
+    /// Number of pages in which entries of `key` with these blocks may be: what reading all of them takes.
     pub(crate) fn count_pages_of(&self, kind: Kind, key: u64, blocks: &RangeInclusive<u32>) -> u64 {
         let pages = self.pages_of(kind, key, blocks);
         pages.end - pages.start

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Layers from one without further references below it up, and the number of the block below them.
 struct Since {
     after: BlockNumber,
-    /// Newest first.
+    /// The newest block first, as the branch is walked down.
     layers: Vec<Arc<Layer>>,
 }
 

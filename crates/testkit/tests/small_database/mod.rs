@@ -2,9 +2,10 @@
 
 use alloy_primitives::U256;
 use cambium_primitives::AccountDiff;
-use cambium_state::{Db, FaultyDisk, Options, StateError};
+use cambium_state::{Db, Disk, FaultyDisk, Options, StateError};
+use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest};
 use cambium_testkit::{
-    Random,
+    Random, TINY_FILES,
     plain::{commit, make, path, put, remove, tiny_options},
 };
 use std::sync::Arc;
@@ -53,4 +54,18 @@ pub(crate) fn commit_and_merge(db: &Db, random: &mut Random) {
 pub(crate) fn check(db: &Db) {
     let report = db.check(&mut |_| {}).unwrap();
     assert_eq!(report.damage, Vec::<String>::new());
+}
+
+/// Appends a record to the log of a database with tiny files that is closed.
+pub(crate) fn append(disk: &FaultyDisk, kind: u8, payload: &[u8]) {
+    let log_options = LogOptions {
+        file_bytes_max: TINY_FILES.log_file_bytes_max,
+        extend_bytes: TINY_FILES.log_extend_bytes,
+        salt: Manifest::open(disk).unwrap().salt(),
+    };
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (log, _) = BlockLog::open(disk, log_options, LogPosition::START).unwrap();
+    log.settle().unwrap();
+    log.append(kind, &[payload]).unwrap();
+    log.sync().unwrap();
 }
