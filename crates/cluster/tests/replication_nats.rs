@@ -11,6 +11,7 @@ use cambium_cluster::{
 };
 use cambium_primitives::BlockId;
 use cambium_testkit::NatsServers;
+use futures_util::TryStreamExt;
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
@@ -269,6 +270,49 @@ fn epochs_members_placement_and_snapshots_are_changed_by_one_at_a_time() {
         .to_string();
     assert!(gone.ends_with("is damaged: it is not there"), "{gone}");
     snapshots.get(&second, &mut Vec::new()).unwrap();
+}
+
+/// Servers that no longer answer for a reader's consumer are asked for another one.
+#[test]
+fn a_consumer_that_is_lost_is_made_anew() {
+    let Some(servers) = NatsServers::start(1) else {
+        return;
+    };
+    let options = options(&servers);
+    let nats = connect(&options);
+    let stream = eventually("making a stream", || nats.stream());
+    let mut reader = stream.reader(StreamPosition(1)).unwrap();
+    let mut tail = StreamPosition(0);
+    for round in 0..3u64 {
+        let record = noise(round, 100);
+        tail = stream.append(&record, &round.to_string(), tail).unwrap();
+        let item = StreamItem::new(tail, record);
+        assert_eq!(reader.next(SOON).unwrap().as_ref(), Some(&item));
+        // With nothing left to read the reader keeps its consumer.
+        assert_eq!(reader.next(Duration::ZERO).unwrap(), None);
+        assert_eq!(remove_consumers(&options), 1, "round {round}");
+    }
+    let start = Instant::now();
+    assert_eq!(reader.next(Duration::from_millis(300)).unwrap(), None);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+}
+
+/// Removes all consumers of the stream, and returns how many there were.
+fn remove_consumers(options: &NatsOptions) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(options.urls.clone()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let stream = context.get_stream(&options.name).await.unwrap();
+        let names: Vec<_> = stream.consumer_names().try_collect().await.unwrap();
+        for name in &names {
+            stream.delete_consumer(name).await.unwrap();
+        }
+        names.len()
+    })
 }
 
 /// A builder publishes without pause while the leader is killed, and then all three servers.

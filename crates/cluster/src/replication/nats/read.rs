@@ -1,7 +1,7 @@
 //! Reading records from the stream, in order, from a position on.
 //!
 //! A pull consumer without acknowledgements, which is made anew at the next position whenever it is lost, an answer stays away, or a
-//! position is skipped. If it is skipped again, the stream does not have it. So a reader survives lost connections and the
+//! position is skipped. It is lost, too, where servers have made it and do not answer for it yet or any more, as around an election. If it is skipped again, the stream does not have it. So a reader survives lost connections and the
 //! elections of leaders. It asks for a bounded number of bytes, when it has none left.
 //!
 //! A consumer that is made anew begins with the message that was read last. If that is another one now, the servers have lost what they
@@ -22,7 +22,10 @@ use async_nats::jetstream::{
     consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
 };
 use futures_util::StreamExt;
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 /// Most messages that are asked for at a time.
 const FETCH_MESSAGES: usize = 256;
@@ -30,6 +33,8 @@ const FETCH_MESSAGES: usize = 256;
 const FETCH_BYTES: usize = 8 << 20;
 /// How long a consumer stays without being asked.
 const CONSUMER_IDLE: Duration = Duration::from_secs(60);
+/// How long a reader waits before it makes another consumer in place of one that was lost.
+const LOST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Parts of a record, as far as they were read.
 #[derive(Debug)]
@@ -137,6 +142,8 @@ impl NatsReader {
                 Ok(message) => message,
                 // The next message exceeds what is left of the bytes that were asked for.
                 Err(error) if error.to_string().contains("MaxBytes") => return Ok(true),
+                // No server answers for the consumer: the client tells that by nothing but this text.
+                Err(error) if error.to_string().contains("the stream: 503") => return Ok(false),
                 Err(error) => return Err(stream_error(error)),
             };
             let sequence = message.info().map_err(stream_error)?.stream_sequence;
@@ -226,15 +233,23 @@ impl NatsReader {
 impl StreamReader for NatsReader {
     fn next(&mut self, wait: Duration) -> Result<Option<StreamItem>, StreamError> {
         let nats = self.nats.clone();
+        let start = Instant::now();
         let mut is_last = false;
         while self.items.is_empty() {
             // A consumer that was made anew, and the parts of a record, are worth another attempt.
             let before = (self.next, self.skipped);
-            nats.wait(self.fetch(if is_last { wait } else { Duration::ZERO }))?;
-            if is_last && before == (self.next, self.skipped) {
-                break;
+            let left = wait.saturating_sub(start.elapsed());
+            nats.wait(self.fetch(if is_last { left } else { Duration::ZERO }))?;
+            let is_same = before == (self.next, self.skipped);
+            if is_last && is_same {
+                // Without a consumer nobody has waited for what may come.
+                let left = wait.saturating_sub(start.elapsed());
+                if self.consumer.is_some() || left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(LOST_PAUSE.min(left));
             }
-            is_last = before == (self.next, self.skipped);
+            is_last = is_same;
         }
         Ok(self.items.pop_front())
     }
