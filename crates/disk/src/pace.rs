@@ -24,6 +24,13 @@ impl WritePace {
     /// Size of one throttled write in bytes.
     pub const PIECE_BYTES: usize = 256 << 10;
 
+    /// A throttle that is on from the beginning.
+    pub const fn gentle() -> Self {
+        Self {
+            is_gentle: AtomicBool::new(true),
+        }
+    }
+
     /// Turns throttling on or off. It is off initially.
     pub fn set_gentle(&self, is_gentle: bool) {
         self.is_gentle.store(is_gentle, Ordering::Relaxed);

@@ -237,7 +237,12 @@ impl Engine {
         for _ in 0..random.below(60) {
             match random.below(13) {
                 0 => self.checkpoint()?,
-                12 => self.log.preallocate_next(self.segments.pace())?,
+                12 => {
+                    self.log.preallocate_next(self.segments.pace())?;
+                    if random.below(2) == 0 {
+                        self.log.begin_prepared()?;
+                    }
+                }
                 1..=4 => {
                     self.log.sync()?;
                     *acknowledged = self.blocks.clone();

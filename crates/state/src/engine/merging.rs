@@ -63,6 +63,8 @@ pub(crate) struct MergeState {
     /// The merges that have not ended, by number. All but the newest only prepare the log's next
     /// file.
     alive: Vec<u64>,
+    /// Whether a thread of its own prepares or begins the log's next file.
+    is_preparing: bool,
 }
 
 /// How far the newest merge is.
@@ -167,6 +169,17 @@ impl MergeControl {
         self.changed.notify_all();
     }
 
+    /// Begins preparing the log's next file, without a merge. Returns false if that is under way.
+    pub(crate) fn begin_preparing(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().is_preparing, true)
+    }
+
+    /// Ends preparing the log's next file.
+    pub(crate) fn end_preparing(&self) {
+        self.state.lock().is_preparing = false;
+        self.changed.notify_all();
+    }
+
     /// Waits for a change of the phase, at most for `time`: the merge makes progress without one.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, MergeState>, time: Duration) {
         let _ = self.changed.wait_for(state, time);
@@ -188,10 +201,11 @@ impl MergeControl {
         }
     }
 
-    /// Waits until merge `number`, and all before it, have ended. Later ones may begin meanwhile.
+    /// Waits until merge `number`, and all before it, have ended, and no thread prepares the log's next file. Later
+    /// merges may begin meanwhile.
     pub(crate) fn wait_until_ended(&self, number: u64) {
         let mut state = self.state.lock();
-        while state.alive.iter().any(|alive| *alive <= number) {
+        while state.is_preparing || state.alive.iter().any(|alive| *alive <= number) {
             self.changed.wait(&mut state);
         }
     }

@@ -121,6 +121,7 @@ impl Engine {
             .add(start.elapsed().as_nanos() as u64);
         drop((writer, moving));
         self.merge_if_due();
+        self.prepare_log_if_due();
         self.store.counters.commit_latency.add(start.elapsed());
         Ok(())
     }

@@ -27,6 +27,7 @@ use crate::{
     },
     values::{LongValues, lowest_segment},
 };
+use cambium_disk::WritePace;
 use cambium_primitives::BlockId;
 use cambium_snapshot::{
     Cleaning, Index, IndexWriter, RETRY_PAUSES, Reclaimer, Snapshot, StateError, WrittenIndex,
@@ -105,6 +106,38 @@ impl Engine {
         let newest = self.merging.state().begun;
         self.merging.wait_until_ended(newest);
         self.health.check()
+    }
+
+    /// Prepares the log's next file, or begins it, on a background thread, if that is due. A failure poisons the
+    /// engine; a thread that can't be started does not, since a merge or a commit does the same.
+    pub(crate) fn prepare_log_if_due(self: &Arc<Self>) {
+        if !self.journal.log.wants_next() || !self.merging.begin_preparing() {
+            return;
+        }
+        let inner = self.clone();
+        // At the priority of callers: a commit may wait for it, and it waits for the disk most of the time.
+        let run = move || {
+            let prepared = catch_unwind(AssertUnwindSafe(|| {
+                let log = &inner.journal.log;
+                log.preallocate_next(&WritePace::gentle())?;
+                log.begin_prepared()
+            }));
+            let panicked = |_| {
+                Err(StateError::Poisoned(
+                    "preparing the log panicked".to_owned(),
+                ))
+            };
+            let prepared = prepared.map_or_else(panicked, |done| done.map_err(StateError::from));
+            let _ = inner.health.poison(prepared);
+            let merging = inner.merging.clone();
+            // A caller that waits may open the database again at once.
+            drop(inner);
+            merging.end_preparing();
+        };
+        let thread = thread::Builder::new().name("cambium-log".to_owned());
+        if thread.spawn(run).is_err() {
+            self.merging.end_preparing();
+        }
     }
 
     /// Starts a merge and returns its number, or `None` if another one still has layers to merge. A

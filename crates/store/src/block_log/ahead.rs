@@ -1,7 +1,10 @@
-//! Preallocation of the next log file, filled with zeros and synced before it is needed.
+//! Preallocation of the next log file, filled with zeros and synced before it is needed, and its beginning.
 //!
 //! Writing over durable zeros allocates no space on the disk. So a sync does not wait for the file
 //! system's journal, nor for other data in it.
+//!
+//! Ending a file and beginning the next one takes several syncs. A background thread does it as soon as a commit
+//! has filled the file ([`BlockLog::begin_prepared`]), so that only a commit that follows at once waits for them.
 
 use super::{
     format::{DIR, TEMPORARY, name_of},
@@ -34,6 +37,40 @@ impl BlockLog {
         self.poison.guard(|| self.prepare(pace))
     }
 
+    /// Returns whether there is work for a background thread now: [`BlockLog::preallocate_next`], then
+    /// [`BlockLog::begin_prepared`]. Never true for files of less than 32 MiB, which merges prepare often enough.
+    pub fn wants_next(&self) -> bool {
+        if self.options.file_bytes_max < 2 * LOG_BYTES_MIN {
+            return false;
+        }
+        match self.is_next_ready.load(Ordering::Acquire) {
+            true => self.is_full() || self.continues_in_next(),
+            false => !self.was_full.load(Ordering::Acquire) && self.is_next_due(),
+        }
+    }
+
+    /// Begins the next file, if it is prepared and the newest one is full or was not preallocated. Appends wait
+    /// meanwhile. Does nothing while appended records are not durable yet.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write or sync fails, which poisons the log, and [`StoreError::Poisoned`] after
+    /// that.
+    pub fn begin_prepared(&self) -> Result<(), StoreError> {
+        self.poison.check()?;
+        let writer = &mut *self.writer.lock();
+        let is_ready = self.is_next_ready.load(Ordering::Acquire);
+        // Whoever has appended syncs the file that it has appended to.
+        if writer.has_unsynced || !is_ready || !(self.is_full() || self.continues_in_next()) {
+            return Ok(());
+        }
+        self.poison.guard(|| self.begin_next_file(writer))
+    }
+
+    fn is_full(&self) -> bool {
+        self.end().offset >= self.options.file_bytes_max
+    }
+
     fn is_next_due(&self) -> bool {
         let LogPosition { offset, .. } = self.end();
         let max = self.options.file_bytes_max;
@@ -48,10 +85,11 @@ impl BlockLog {
         remove_if_exists(&*self.disk, TEMPORARY)?;
         if let Err(error) = self.write_zeros(pace) {
             remove_if_exists(&*self.disk, TEMPORARY)?;
-            return match error.is_full() {
-                true => Ok(()),
-                false => Err(error.into()),
-            };
+            if error.is_full() {
+                self.was_full.store(true, Ordering::Release);
+                return Ok(());
+            }
+            return Err(error.into());
         }
         // A thread that begins a file waits for this short step only.
         let mut next = self.next.lock();

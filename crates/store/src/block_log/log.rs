@@ -68,6 +68,8 @@ pub struct BlockLog {
     pub(super) is_next_ready: AtomicBool,
     /// Whether the newest file was preallocated as a whole.
     pub(super) is_preallocated: AtomicBool,
+    /// Whether the disk was too full for the next file, since the newest one was begun.
+    pub(super) was_full: AtomicBool,
     /// Held during a sync. Appends don't take it.
     pub(super) syncing: Mutex<()>,
     pub(super) end: AtomicU64,
@@ -140,6 +142,7 @@ impl BlockLog {
             preparing: Mutex::new(()),
             is_next_ready: AtomicBool::new(false),
             is_preallocated: AtomicBool::new(false),
+            was_full: AtomicBool::new(false),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
@@ -242,11 +245,7 @@ impl BlockLog {
         }
         let writer = &mut *self.writer.lock();
         self.poison.guard(|| {
-            let is_next_ready = self.is_next_ready.load(Ordering::Acquire);
-            let is_preallocated = self.is_preallocated.load(Ordering::Acquire);
-            if writer.end.offset >= self.options.file_bytes_max
-                || (is_next_ready && !is_preallocated)
-            {
+            if writer.end.offset >= self.options.file_bytes_max || self.continues_in_next() {
                 self.begin_next_file(writer)?;
             }
             writer.has_unsynced = true;
@@ -351,12 +350,18 @@ impl BlockLog {
         files.insert(number, Arc::clone(file));
     }
 
-    fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    /// Returns whether the next file is to be used at once, because it is prepared and the newest one was not.
+    pub(super) fn continues_in_next(&self) -> bool {
+        self.is_next_ready.load(Ordering::Acquire) && !self.is_preallocated.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
         let number = writer.end.file;
         let end = writer.end.offset + MARK_BYTES;
         // No other thread names a file until the new one has its name.
         let mut next = self.next.lock();
         self.is_next_ready.store(false, Ordering::Release);
+        self.was_full.store(false, Ordering::Release);
         self.is_preallocated
             .store(next.is_some(), Ordering::Release);
         let file = match next.take() {

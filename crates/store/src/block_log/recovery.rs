@@ -257,9 +257,13 @@ pub(super) fn find_end(
         from.to_u64()
     };
     let mut before = None;
+    if numbers.is_empty() {
+        let what = "the file is missing, as all others: is the disk of the log mounted?";
+        return Err(corrupt(disk, LogPosition { offset: 0, ..at }, what));
+    }
     let mut file = LogFile::open(disk, at.file, salt)?;
     if file.previous_bytes.is_none() {
-        return Err(corrupt(disk, LogPosition { offset: 0, ..at }, "bad header"));
+        return Err(bad_header(disk, &numbers, at.file, salt));
     }
     loop {
         let next = next_file(disk, &numbers, at.file, salt)?;
@@ -333,14 +337,20 @@ fn next_file(
     if numbers.last() == Some(&file.number) && !file.has_content()? {
         return Ok(None);
     }
-    Err(corrupt(
-        disk,
-        LogPosition {
-            file: number + 1,
-            offset: 0,
-        },
-        "bad header",
-    ))
+    Err(bad_header(disk, numbers, number + 1, salt))
+}
+
+/// The error of a damaged header. Names the likely cause if all headers are so.
+fn bad_header(disk: &dyn Disk, numbers: &BTreeSet<u32>, file: u32, salt: u64) -> StoreError {
+    let is_sound = |number: &u32| {
+        let file = LogFile::open(disk, *number, salt);
+        file.is_ok_and(|file| file.previous_bytes.is_some())
+    };
+    let what = match numbers.iter().any(is_sound) {
+        true => "bad header",
+        false => "bad header, as in all files of the log: they may be another database's",
+    };
+    corrupt(disk, LogPosition { file, offset: 0 }, what)
 }
 
 /// Returns `end` in the last file as the end of the log.

@@ -1,6 +1,7 @@
 //! Preallocated files.
 
 use super::{SMALL, filled, kind, open, payload, record, records};
+use crate::LogOptions;
 use cambium_disk::{Disk, FaultyDisk, WritePace};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -111,4 +112,72 @@ fn a_file_is_made_ready_while_others_append_and_sync() {
         done.store(true, Ordering::Release);
     });
     assert_eq!(records(&log), (0..2000).map(record).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_commit_into_a_file_that_was_begun_for_it_takes_one_sync() {
+    let disk = FaultyDisk::new(14);
+    let options = LogOptions {
+        file_bytes_max: 32 << 20,
+        ..SMALL
+    };
+    let (log, _) = open(&disk, options.clone()).unwrap();
+    let large = |n: u64| vec![n as u8; 17 << 20];
+    let commit = |n: u64, payload: &[u8]| {
+        let before = disk.stats().syncs;
+        let position = log.append(kind(n), &[payload]).unwrap();
+        log.sync().unwrap();
+        (position.file, disk.stats().syncs - before)
+    };
+    let work = || {
+        log.preallocate_next(&WritePace::gentle()).unwrap();
+        log.begin_prepared().unwrap();
+    };
+    assert_eq!(commit(0, &large(0)), (1, 1));
+    assert!(log.wants_next());
+    work();
+    assert!(!log.wants_next());
+    assert_eq!(commit(1, &payload(1)), (2, 1));
+    assert_eq!(commit(2, &large(2)), (2, 1));
+    assert!(log.wants_next());
+    work();
+    assert_eq!(log.end().file, 2, "the file is not full yet");
+    assert!(!log.wants_next());
+    assert_eq!(commit(3, &large(3)), (2, 1));
+    assert!(log.wants_next());
+    work();
+    assert_eq!(log.end().file, 3);
+    assert_eq!(commit(4, &payload(4)), (3, 1));
+    let expected = |n: u64| match n {
+        0 | 2 | 3 => large(n),
+        n => payload(n),
+    };
+    let (log, _) = open(&disk.crash(), options).unwrap();
+    let found = records(&log);
+    assert_eq!(found.len(), 5);
+    assert!(
+        (0..)
+            .zip(found)
+            .all(|(n, found)| found.payload == expected(n))
+    );
+}
+
+#[test]
+fn a_full_disk_is_not_filled_again_and_again() {
+    let disk = FaultyDisk::new(15);
+    let options = LogOptions {
+        file_bytes_max: 32 << 20,
+        ..SMALL
+    };
+    let (log, _) = open(&disk, options).unwrap();
+    log.append(1, &[&vec![1; 17 << 20]]).unwrap();
+    log.sync().unwrap();
+    disk.limit_space(Some(20 << 20));
+    assert!(log.wants_next());
+    log.preallocate_next(&WritePace::gentle()).unwrap();
+    assert!(!log.wants_next());
+    disk.limit_space(None);
+    // The end of a merge tries again.
+    log.preallocate_next(&WritePace::gentle()).unwrap();
+    assert!(log.wants_next(), "a file that is ready is to be begun");
 }
