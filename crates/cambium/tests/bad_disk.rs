@@ -353,6 +353,52 @@ fn a_link_that_leads_to_nothing_is_named_and_nothing_is_changed() {
     assert_eq!(fixture.head(), 40);
 }
 
+/// The log on another device, whose folder is missing, empty or another database's.
+#[test]
+fn a_log_that_is_placed_elsewhere_is_found_and_its_absence_named() {
+    let fixture = Fixture::generate(300, 40, 50);
+    let (db, place) = (fixture.db(), fixture.path("device").join("log"));
+    let import = |log: &Path| {
+        cambium!(
+            "import",
+            "--genesis",
+            fixture.genesis(),
+            "--log-dir",
+            log,
+            "-d",
+            &db,
+            fixture.chain()
+        )
+    };
+    let full = fixture.path("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("notes"), "").unwrap();
+    import(&full).fails(1, &["notes", "empty directory"]);
+    import(&place).done();
+    assert!(place.join("00000001.log").is_file() && db.join("log").is_symlink());
+    import(&place).done();
+    cambium!("db", "check", "-d", &db).done();
+    import(&fixture.path("elsewhere")).fails(1, &["it is at", "not at"]);
+    assert_eq!(fixture.head(), 40);
+
+    let aside = fixture.path("aside");
+    fs::rename(&place, &aside).unwrap();
+    cambium!("db", "check", "-d", &db).fails(1, &["leads to nothing", "mounted"]);
+    fs::create_dir(&place).unwrap();
+    let none = fixture.import(&fixture.chain());
+    assert!(none.code != 0 && none.stderr.contains("is the disk of the log mounted?"));
+    let other = fixture.path("other");
+    cambium!("init", fixture.genesis(), "-d", &other).done();
+    fs::remove_dir(&place).unwrap();
+    symlink(other.join("log"), &place).unwrap();
+    let others = fixture.import(&fixture.chain());
+    assert!(others.code != 0 && others.stderr.contains("another database's"));
+    fs::remove_file(&place).unwrap();
+    fs::rename(&aside, &place).unwrap();
+    cambium!("db", "check", "-d", &db).done();
+    assert_eq!(fixture.head(), 40);
+}
+
 /// Flips a bit of each file of a database, here and there, and lets the program say what it finds.
 #[test]
 fn a_flipped_bit_in_any_file_is_found_or_does_no_harm() {

@@ -121,6 +121,7 @@ fn make(
     // Opened first, so that nothing is created if it does not exist.
     let genesis = files::input(genesis)?;
     files::make_directory(&args.db.datadir)?;
+    open::place_log(args)?;
     let bar = out.bar(1, INIT_BAR);
     let options = open::options_to_write(args);
     let made = Chain::init_from(

@@ -92,6 +92,15 @@ pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Places the log of a new database where the command says. Of one that exists, verifies that its log is there.
+pub(crate) fn place_log(args: &WriteArgs) -> Result<(), Failure> {
+    let Some(dir) = &args.log_dir else {
+        return Ok(());
+    };
+    let disk = StdDisk::new(&args.db.datadir);
+    Ok(disk.place_dir("log", dir).map_err(StoreError::from)?)
+}
+
 /// Opens the disk of a database. Fails if the directory is not a database, without creating
 /// anything.
 pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
@@ -110,7 +119,9 @@ pub(crate) fn chain_to_write(args: &WriteArgs, out: &Output) -> Result<Chain, Fa
 
 /// Opens a database for writing, whether or not it is a chain's.
 pub(crate) fn db_to_write(args: &WriteArgs, out: &Output) -> Result<Db, Failure> {
-    opened(Db::open(existing(&args.db)?, options_to_write(args)), out)
+    let disk = existing(&args.db)?;
+    place_log(args)?;
+    opened(Db::open(disk, options_to_write(args)), out)
 }
 
 /// Opens a database for reading, while another process may write to it.

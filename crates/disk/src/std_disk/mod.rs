@@ -37,7 +37,7 @@ use shared::Shared;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, symlink},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -74,6 +74,43 @@ impl StdDisk {
         options: &StdDiskOptions,
     ) -> Result<Self, DiskError> {
         Self::with_set_up(root.as_ref(), options, uring::set_up).checked()
+    }
+
+    /// Places the directory `dir` of the disk at `to`, on another device for instance: creates the directory `to`, and a
+    /// symbolic link to it. Does nothing if `dir` is a link to `to` already.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `to` is a file, or has files before `dir` is a link to it, or if `dir` is something else than
+    /// such a link.
+    pub fn place_dir(&self, dir: &str, to: &Path) -> Result<(), DiskError> {
+        self.check_writable("place", dir)?;
+        self.link_to(dir, to).map_err(self.error("place", dir))
+    }
+
+    fn link_to(&self, dir: &str, to: &Path) -> io::Result<()> {
+        let place = self.locate(dir);
+        if place.symlink_metadata().is_ok() {
+            let is_there = place.canonicalize().ok();
+            return match to.canonicalize() {
+                Ok(to) if Some(&to) == is_there.as_ref() => Ok(()),
+                _ => Err(io::Error::other(match is_there {
+                    Some(there) => format!("it is at {}, not at {}", there.display(), to.display()),
+                    None => format!("it is a link to nothing, not to {}", to.display()),
+                })),
+            };
+        }
+        create_durable_dir(to)?;
+        if let Some(found) = fs::read_dir(to)?.next() {
+            let name = found?.file_name();
+            let (to, name) = (to.display(), name.to_string_lossy());
+            return Err(io::Error::other(format!(
+                "{to} has the file {name}: name an empty directory"
+            )));
+        }
+        create_durable_dir(&self.root)?;
+        symlink(to.canonicalize()?, place)?;
+        File::open(&self.root)?.sync_all()
     }
 
     fn with_set_up(root: &Path, options: &StdDiskOptions, set_up: SetUp) -> Self {

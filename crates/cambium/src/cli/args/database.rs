@@ -42,6 +42,10 @@ pub(crate) struct WriteArgs {
     /// checkpoints behind
     #[arg(long, value_name = "N", default_value_t = READER_LAG, value_parser = parse_count::<u64>)]
     pub(crate) reader_lag: u64,
+    /// Put the block log of a new database into this empty directory, on another device: commits do
+    /// not wait for other writes then. `log` in the database becomes a link to it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Option<PathBuf>,
 }
 
 /// Default of `--reader-lag`, in checkpoints.
@@ -53,6 +57,7 @@ impl From<DbArgs> for WriteArgs {
             db,
             keep_blocks: None,
             reader_lag: READER_LAG,
+            log_dir: None,
         }
     }
 }
