@@ -5,6 +5,7 @@
 mod allocator;
 mod process;
 mod report;
+mod svg;
 mod cgroup;
 mod system;
 mod state;
@@ -17,6 +18,7 @@ mod scale;
 mod shard;
 mod cluster;
 mod rpc;
+mod model;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -108,6 +110,13 @@ enum Benchmark {
         common: Common,
         #[command(flatten)]
         args: state::LayeredArgs,
+    },
+    /// What a state of any size costs: told from the counters of a run of `state`, held against others, and plotted
+    Model {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: model::ModelArgs,
     },
     /// A chain over JSON-RPC and the Engine API, beside geth: processor time, rates and latencies of requests
     ///
@@ -202,6 +211,7 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
         Benchmark::Layered { common, args } => {
             (state::run_layered(args, common.quick)?, common.json)
         }
+        Benchmark::Model { common, args } => (model::run(args)?, common.json),
         Benchmark::Rpc { common, args } => (rpc::run(args, common.quick)?, common.json),
         Benchmark::Scale { common, args } => (scale::run(args, common.quick)?, common.json),
         Benchmark::ScaleChild { task } => {

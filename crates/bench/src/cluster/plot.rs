@@ -1,5 +1,6 @@
 //! A plot as SVG, readable on light and dark ground: small panels of one kind, each with a line for each staleness.
 
+use crate::svg::{STYLE, class, escaped};
 use std::fmt::Write as _;
 
 /// A panel: points of each line in per cent, from 0 on the horizontal axis.
@@ -13,16 +14,6 @@ const HEIGHT: f64 = 170.0;
 /// Between panels, with the numbers of the axes.
 const GAP: f64 = 56.0;
 const TOP: f64 = 74.0;
-
-// Of a palette that colour-blind readers can tell apart; each line has dashes of its own as well.
-const STYLE: &str = "\
-text{font:12px system-ui,sans-serif;fill:#222}.h{font-size:15px;font-weight:600}.s{fill:#666}\
-.g{stroke:#ddd}.a{stroke:#888}.l{fill:none;stroke-width:2}\
-.c0{stroke:#0072b2}.c1{stroke:#d55e00}.c2{stroke:#009e73}.c3{stroke:#a3458d}\
-.d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}\
-.bg{fill:#fff}\
-@media(prefers-color-scheme:dark){.bg{fill:#16181c}text{fill:#e6e6e6}.s{fill:#a0a4ab}.g{stroke:#33373e}.a{stroke:#777}\
-.c0{stroke:#56b4e9}.c1{stroke:#ff9f4a}.c2{stroke:#3fd6a3}.c3{stroke:#e29ad2}}";
 
 /// Draws panels in rows of `columns`. `names` are those of the lines, `across` is that of the horizontal axis.
 pub(super) fn draw(
@@ -109,14 +100,6 @@ fn place(at: usize, columns: usize) -> (f64, f64) {
         GAP + column * (WIDTH + GAP),
         TOP + 14.0 + row * (HEIGHT + GAP),
     )
-}
-
-fn class(line: usize) -> String {
-    format!("c{} d{}", line % 4, line % 4)
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::{
     bal::{dir_of, state_in},
     import::{Copied, Inputs},
     state::{
-        Workload as Batches,
+        Spread, Workload as Batches,
         stores::{Failure, Kind, Setup},
     },
 };
@@ -246,9 +246,11 @@ pub(super) fn setup(dir: PathBuf, size: Size) -> Setup {
             seed: 1,
             accounts: size.pick(1 << 12, 1 << 17, 1 << 20),
             transfers: TRANSFERS,
+            spread: Spread::Uniform,
         },
         memory_bytes: MEMORY_BYTES,
         merge_interval: None,
+        read_threads: None,
     }
 }
 

@@ -53,15 +53,60 @@ pub(crate) struct Batches {
     pub(crate) warm_up: bool,
     /// Whether to finish deferred work at the end.
     pub(crate) settle: bool,
+    /// Whether to run windows of batches that are not measured before, until their rate is flat.
+    pub(crate) until_flat: Option<Flat>,
+}
+
+/// When the rate of a store counts as flat.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Flat {
+    /// Number of batches of a window.
+    pub(crate) window: u64,
+    /// Bytes that the store must have written first: as many as it has, so that deferred work has begun.
+    pub(crate) written_bytes: u64,
+    /// Largest number of windows.
+    pub(crate) windows_max: usize,
+}
+
+/// Windows that must have the same rate.
+const SAME_WINDOWS: usize = 3;
+/// Largest difference between the rates of such windows, as a share of the least.
+const SAME_SHARE: f64 = 0.1;
+
+impl Flat {
+    /// Returns whether the last windows had the same rate, and enough was written before.
+    fn is_flat(&self, rates: &[f64], written_bytes: u64) -> bool {
+        let Some(last) = rates.last_chunk::<SAME_WINDOWS>() else {
+            return false;
+        };
+        let most = last.iter().copied().fold(0.0, f64::max);
+        let least = last.iter().copied().fold(f64::INFINITY, f64::min);
+        written_bytes >= self.written_bytes && most <= least * (1.0 + SAME_SHARE)
+    }
 }
 
 /// An event, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
-    Opened { milliseconds: f64 },
-    WarmedUp { seconds: f64 },
+    Opened {
+        milliseconds: f64,
+    },
+    WarmedUp {
+        seconds: f64,
+    },
     Batch(BatchFigures),
-    Settled { seconds: f64, io: Io },
+    /// The rate of a window of batches before the rate is flat.
+    Window {
+        transfers_per_second: f64,
+    },
+    /// Whether the rate has become flat within the largest number of windows.
+    Steady {
+        is_flat: bool,
+    },
+    Settled {
+        seconds: f64,
+        io: Io,
+    },
     Probed(Map<String, Value>),
     Done(Ending),
 }
@@ -73,7 +118,23 @@ pub(crate) struct Ending {
     pub(crate) configuration: String,
     pub(crate) rss_peak_bytes: u64,
     pub(crate) io: Io,
+    pub(crate) processor_seconds: f64,
     pub(crate) figures: Map<String, Value>,
+}
+
+/// What the process had used before what is measured.
+struct Before {
+    io: Io,
+    processor_seconds: f64,
+}
+
+impl Before {
+    fn now(setup: &Setup) -> Self {
+        Self {
+            io: Io::now(&setup.dir),
+            processor_seconds: system::own_cpu_seconds(),
+        }
+    }
 }
 
 /// Executes the request, and prints events to standard output.
@@ -82,7 +143,7 @@ pub(crate) fn run(task: &str) -> Result<(), Failure> {
     if let Some(members) = &task.cgroup {
         cgroup::join(members)?;
     }
-    let (start, before) = (Instant::now(), Io::now(&task.setup.dir));
+    let (start, mut before) = (Instant::now(), Before::now(&task.setup));
     let mut configuration = String::new();
     let mut figures = Map::new();
     match &task.work {
@@ -93,7 +154,7 @@ pub(crate) fn run(task: &str) -> Result<(), Failure> {
             if task.cgroup.is_some() {
                 system::drop_files(&task.setup.dir)?;
             }
-            run_batches(&mut *store, &task.setup, batches)?;
+            before = run_batches(&mut *store, &task.setup, batches)?;
             configuration = store.configuration();
             figures = store.figures()?;
         }
@@ -103,7 +164,8 @@ pub(crate) fn run(task: &str) -> Result<(), Failure> {
         seconds: start.elapsed().as_secs_f64(),
         configuration,
         rss_peak_bytes: system::rss_peak_bytes(),
-        io: Io::now(&task.setup.dir).since(&before),
+        io: Io::now(&task.setup.dir).since(&before.io),
+        processor_seconds: system::own_cpu_seconds() - before.processor_seconds,
         figures,
     }))
 }
@@ -117,22 +179,31 @@ fn open(task: &Task) -> Result<Box<dyn Store>, Failure> {
     Ok(store)
 }
 
-fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Result<(), Failure> {
+/// Runs the batches. Returns what was used before the first one that is measured.
+fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Result<Before, Failure> {
     let mut first = batches.first;
     if batches.warm_up {
         let start = Instant::now();
         read_all(store, &setup.workload)?;
-        for _ in 0..WARM_UP_BATCHES {
-            let figures = BatchFigures {
-                measured: false,
-                ..run_batch(store, setup, first, false)?
-            };
-            tell(&Event::Batch(figures))?;
-            first += 1;
-        }
+        run_window(store, setup, &mut first, WARM_UP_BATCHES)?;
         let seconds = start.elapsed().as_secs_f64();
         tell(&Event::WarmedUp { seconds })?;
     }
+    if let Some(flat) = &batches.until_flat {
+        let opened = Io::now(&setup.dir);
+        let written = || Io::now(&setup.dir).since(&opened).write_bytes;
+        let mut rates = Vec::new();
+        while rates.len() < flat.windows_max && !flat.is_flat(&rates, written()) {
+            let rate = run_window(store, setup, &mut first, flat.window)?;
+            tell(&Event::Window {
+                transfers_per_second: rate,
+            })?;
+            rates.push(rate);
+        }
+        let is_flat = flat.is_flat(&rates, written());
+        tell(&Event::Steady { is_flat })?;
+    }
+    let measured_from = Before::now(setup);
     for at in 0..batches.plain + batches.with_witness {
         let witness = at >= batches.plain;
         let figures = run_batch(store, setup, first + at, witness)?;
@@ -146,7 +217,28 @@ fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Resul
         let seconds = start.elapsed().as_secs_f64();
         tell(&Event::Settled { seconds, io })?;
     }
-    Ok(())
+    Ok(measured_from)
+}
+
+/// Runs batches from `first` on that are not measured, and returns their transfers per second.
+fn run_window(
+    store: &mut dyn Store,
+    setup: &Setup,
+    first: &mut u64,
+    batches: u64,
+) -> Result<f64, Failure> {
+    let (mut transfers, mut milliseconds) = (0, 0.0);
+    for _ in 0..batches {
+        let figures = BatchFigures {
+            measured: false,
+            ..run_batch(store, setup, *first, false)?
+        };
+        transfers += figures.transfers;
+        milliseconds += figures.total_ms();
+        tell(&Event::Batch(figures))?;
+        *first += 1;
+    }
+    Ok(1e3 * transfers as f64 / milliseconds)
 }
 
 /// Reads every account of the first state, and checks that it exists.
@@ -159,4 +251,22 @@ pub(crate) fn read_all(store: &mut dyn Store, workload: &Workload) -> Result<(),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_flat_once_three_windows_agree_and_as_much_is_written_as_there_is() {
+        let flat = Flat {
+            window: 10,
+            written_bytes: 100,
+            windows_max: 9,
+        };
+        assert!(!flat.is_flat(&[10.0, 10.0], 100));
+        assert!(flat.is_flat(&[30.0, 10.0, 10.5, 10.9], 100));
+        assert!(!flat.is_flat(&[10.0, 10.5, 10.9], 99));
+        assert!(!flat.is_flat(&[10.0, 9.0, 8.1], 100));
+    }
 }

@@ -5,7 +5,7 @@ use super::{
     rounds::{Plan, compare, gib},
     stores::{Kind, kinds},
     summary,
-    workload::Workload,
+    workload::{Spread, Workload},
 };
 use crate::report::{Notes, Report, data_dir};
 use clap::Args;
@@ -58,6 +58,7 @@ pub(crate) fn run(args: &LayeredArgs, quick: bool) -> Result<Report, Box<dyn Err
                 .accounts
                 .unwrap_or(if quick { 1 << 18 } else { 1 << 24 }),
             transfers: args.transfers as usize,
+            spread: Spread::Uniform,
         },
         memory_bytes: args.memory << 20,
         warm: false,
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &LayeredArgs, quick: bool) -> Result<Report, Box<dyn Err
         witness: false,
         rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
         merge_interval: Some(args.interval),
+        steady: None,
     };
     let mut report = Report::new("layered");
     let mut notes = Notes::default();

@@ -35,7 +35,7 @@ pub(crate) use alone::fio_reads_per_second;
 pub(crate) use batch::run_batch;
 pub(crate) use child::{read_all, run as child};
 pub(crate) use layered::{LayeredArgs, run as run_layered};
-pub(crate) use workload::Workload;
+pub(crate) use workload::{Spread, Workload};
 
 /// Number of transfers per batch, as in NOMT's benchmark.
 const TRANSFERS: usize = 25_000;
@@ -46,10 +46,10 @@ pub(crate) struct StateArgs {
     /// Ki].
     #[arg(long)]
     accounts: Option<u64>,
-    /// Number of measured batches per round, each of 25,000 transfers.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    batches: u64,
-    /// Number of rounds over all stores [default: 3, with --quick 2].
+    /// Number of measured batches per round, each of 25,000 transfers [default: 10, with --steady 30].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    batches: Option<u64>,
+    /// Number of rounds over all stores [default: 3, with --quick 2, with --steady 1].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Memory of a store's process, including page cache, in MiB.
@@ -62,6 +62,19 @@ pub(crate) struct StateArgs {
     /// stores that can make one.
     #[arg(long)]
     witness: bool,
+    /// Measure what a store does for long: first run windows of batches until their rate is flat, and as much is written
+    /// as the store holds. Stores that the benchmark reads from by its own threads get the number that is fastest.
+    #[arg(long, conflicts_with_all = ["warm", "witness"])]
+    steady: bool,
+    /// With --steady, batches of a window [default: 10].
+    #[arg(long, requires = "steady", value_parser = clap::value_parser!(u64).range(1..))]
+    window: Option<u64>,
+    /// With --steady, most windows of a round [default: 60].
+    #[arg(long, requires = "steady")]
+    windows_max: Option<usize>,
+    /// How the accounts of the first state are chosen.
+    #[arg(long, value_enum, default_value_t)]
+    spread: Spread,
     /// Seed of all keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -104,7 +117,8 @@ fn run_own(
         ("batches_per_round", json!(plan.batches)),
         ("rounds", json!(plan.rounds)),
         ("witness", json!(plan.witness)),
-        ("mode", json!(if plan.warm { "warm" } else { "cold" })),
+        ("mode", json!(plan.mode())),
+        ("spread", json!(args.spread)),
         ("memory", json!(gib(plan.memory_bytes))),
     ];
     let named = |(name, value): (&str, _)| (name.to_owned(), value);
@@ -112,21 +126,41 @@ fn run_own(
 
     let mut runs = plan.prepare(&kinds, args.reload || quick)?;
     plan.level(&mut runs, &mut notes);
+    if plan.steady.is_some() {
+        for run in runs.iter_mut().filter(|run| run.kind.reads_by_threads()) {
+            plan.choose_threads(run, &mut notes);
+        }
+    }
+    let fio_rate = match plan.steady {
+        Some(_) => alone::fio_reads_per_second(&plan.data_dir, quick)
+            .map_err(|error| notes.add(format!("no comparison with the device: {error}")))
+            .ok(),
+        None => None,
+    };
     plan.run(&mut runs, &mut notes);
     let sound = runs
         .iter()
         .find(|run| run.kind == Kind::Cambium && run.failure.is_none());
     let alone = match sound {
-        Some(run) if !args.only_batches => alone::measure(&plan, run, quick, &mut notes),
+        Some(run) if !args.only_batches && !args.steady => {
+            alone::measure(&plan, run, quick, &mut notes)
+        }
         _ => Map::new(),
     };
     report.results = runs
         .iter()
         .map(|run| summary::of_store(&plan, run))
         .collect();
+    let ours = report.results.iter_mut();
+    for figures in ours.filter(|figures| figures["store"] == "cambium") {
+        figures.extend(fio_rate.map(|rate| ("fio_reads_per_second".to_owned(), json!(rate))));
+    }
     let rates = EarlierRates::of(&plan.data_dir);
     let base_rate = rates.base(&plan);
     report.targets = match own {
+        _ if plan.steady.is_some() => {
+            summary::steady_targets(&plan, &runs, &report.results, fio_rate)
+        }
         Kind::Binary => summary::entry_targets(&plan, &runs, &report.results),
         _ => summary::targets(&plan, &runs, &report.results, &alone, base_rate),
     };
@@ -166,6 +200,7 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
             seed: args.seed,
             accounts,
             transfers: TRANSFERS,
+            spread: args.spread,
         },
         // All memory of the machine, less a part for the page cache and other processes.
         memory_bytes: match args.warm {
@@ -173,9 +208,16 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
             false => args.memory << 20,
         },
         warm: args.warm,
-        batches: args.batches,
+        batches: args.batches.unwrap_or(if args.steady { 30 } else { 10 }),
         witness: args.witness,
-        rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
+        rounds: args.rounds.unwrap_or(match (args.steady, quick) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 3,
+        }),
         merge_interval: None,
+        steady: args
+            .steady
+            .then(|| (args.window.unwrap_or(10), args.windows_max.unwrap_or(60))),
     })
 }

@@ -4,14 +4,14 @@
 
 use super::{
     batch::BatchFigures,
-    child::{Batches, Ending, Event, Task, Work},
+    child::{Batches, Ending, Event, Flat, Task, Work},
     stores::{Kind, Setup},
-    workload::Workload,
+    workload::{Spread, Workload},
 };
 use crate::{
     cgroup::Cgroup,
     process::{Next, Process},
-    report::Notes,
+    report::{Notes, median},
     system,
 };
 use alloy_primitives::B256;
@@ -41,7 +41,14 @@ pub(crate) struct Plan {
     pub(crate) rounds: u64,
     /// Blocks of an interval of [`Kind::Layered`].
     pub(crate) merge_interval: Option<u64>,
+    /// Windows of how many batches, and how many of these, are run in each round before the rate is flat.
+    pub(crate) steady: Option<(u64, usize)>,
 }
+
+/// Numbers of reading threads that are tried where the benchmark reads by its own, times the number of cores.
+const READ_THREADS_A_CORE: [usize; 4] = [2, 4, 8, 16];
+/// Batches that each of them is tried with.
+const TRIED_BATCHES: u64 = 3;
 
 /// Progress of a store on disk, in a file beside it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -75,6 +82,12 @@ pub(crate) struct StoreRun {
     /// Indices in `batches` of the first batch of each round.
     pub(crate) cold: Vec<usize>,
     pub(crate) endings: Vec<Ending>,
+    /// Transfers per second of each window before the rate was flat, in all rounds.
+    pub(crate) windows: Vec<f64>,
+    /// Whether the rate became flat in each round.
+    pub(crate) flat: Vec<bool>,
+    /// The number of reading threads that was fastest.
+    read_threads: Option<usize>,
     pub(crate) cgroup_peak_bytes: u64,
     /// Bytes written by deferred work at the end of rounds.
     pub(crate) settled_bytes: u64,
@@ -116,6 +129,15 @@ impl StoreRun {
         fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
     }
 
+    /// Forgets the figures of batches that were run for another purpose.
+    fn forget_measurements(&mut self) {
+        self.opened_ms.clear();
+        self.batches.clear();
+        self.cold.clear();
+        self.endings.clear();
+        self.cgroup_peak_bytes = 0;
+    }
+
     /// Records a batch that the store has made durable.
     fn take(&mut self, batch: &BatchFigures) {
         self.progress.batches = batch.number + 1;
@@ -125,14 +147,27 @@ impl StoreRun {
 }
 
 impl Plan {
+    /// Returns what is measured, in a word.
+    pub(crate) const fn mode(&self) -> &'static str {
+        match (self.steady.is_some(), self.warm) {
+            (true, _) => "steady",
+            (false, true) => "all in memory",
+            (false, false) => "cold",
+        }
+    }
+
     /// Returns the directory for a store with these parameters.
     fn folder(&self, kind: Kind) -> PathBuf {
         let Workload {
             seed,
             accounts,
             transfers,
+            spread,
         } = self.workload;
-        let name = format!("{kind}-{accounts}-{transfers}-{seed}");
+        let mut name = format!("{kind}-{accounts}-{transfers}-{seed}");
+        if spread == Spread::Zipf {
+            name += "-zipf";
+        }
         self.data_dir.join(name)
     }
 
@@ -142,7 +177,40 @@ impl Plan {
             workload: self.workload,
             memory_bytes: self.memory_bytes,
             merge_interval: self.merge_interval,
+            read_threads: run.read_threads,
         }
+    }
+
+    /// Runs some batches of a store with each number of reading threads, and keeps the fastest.
+    pub(crate) fn choose_threads(&self, run: &mut StoreRun, notes: &mut Notes) {
+        let mut tried: Vec<(usize, f64)> = Vec::new();
+        for times in READ_THREADS_A_CORE {
+            let threads = times * system::cores();
+            run.read_threads = Some(threads);
+            let batches = Batches {
+                first: run.progress.batches,
+                plain: TRIED_BATCHES,
+                ..Batches::default()
+            };
+            self.batches(run, batches, true, notes);
+            if run.failure.is_some() {
+                return;
+            }
+            let times = run.batches.iter().map(BatchFigures::total_ms);
+            tried.push((threads, median(times.collect())));
+            run.forget_measurements();
+        }
+        let best = tried.iter().min_by(|one, other| one.1.total_cmp(&other.1));
+        run.read_threads = best.map(|(threads, _)| *threads);
+        let tried: Vec<_> = tried
+            .iter()
+            .map(|(threads, time)| format!("{threads}: {time:.0} ms"))
+            .collect();
+        notes.add(format!(
+            "{}, a batch by reading threads: {}",
+            run.kind,
+            tried.join(", ")
+        ));
     }
 
     /// Finds existing stores, and loads missing ones. Returns an error if the disk is too small.
@@ -204,6 +272,9 @@ impl Plan {
             batches: Vec::new(),
             cold: Vec::new(),
             endings: Vec::new(),
+            windows: Vec::new(),
+            flat: Vec::new(),
+            read_threads: None,
             cgroup_peak_bytes: 0,
             settled_bytes: 0,
             failure: None,
@@ -293,7 +364,12 @@ impl Plan {
                     plain: self.batches,
                     with_witness: if self.witness { self.batches } else { 0 },
                     warm_up: self.warm,
-                    settle: true,
+                    settle: self.steady.is_none(),
+                    until_flat: self.steady.map(|(window, windows_max)| Flat {
+                        window,
+                        written_bytes: run.disk_bytes(),
+                        windows_max,
+                    }),
                 };
                 self.batches(run, batches, true, notes);
             }
@@ -326,6 +402,10 @@ impl Plan {
                         run.batches.push(batch);
                     }
                 }
+                Event::Window {
+                    transfers_per_second: rate,
+                } => run.windows.push(rate),
+                Event::Steady { is_flat } => run.flat.push(is_flat),
                 Event::Opened { milliseconds } if measured => run.opened_ms.push(milliseconds),
                 Event::Settled { io, .. } => run.settled_bytes += io.write_bytes,
                 Event::Done(ending) if measured => run.endings.push(ending),
@@ -378,6 +458,7 @@ impl Plan {
                 workload: self.workload,
                 memory_bytes: self.memory_bytes,
                 merge_interval: None,
+                read_threads: None,
             },
             cgroup: group.as_ref().map(Cgroup::members),
             work,

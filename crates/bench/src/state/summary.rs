@@ -47,7 +47,7 @@ impl EarlierRates {
     pub(crate) fn keep(&self, plan: &Plan, stores: &[Figures]) -> io::Result<()> {
         let own = stores.iter().find(|figures| figures["store"] == "cambium");
         let rate = own.and_then(|figures| figures.get("transfers_per_second")?.as_f64());
-        let Some(rate) = rate.filter(|_| !plan.warm) else {
+        let Some(rate) = rate.filter(|_| plan.mode() == "cold") else {
             return Ok(());
         };
         let mut all = self.all();
@@ -86,6 +86,18 @@ pub(crate) fn of_store(plan: &Plan, run: &StoreRun) -> Figures {
         return figures;
     }
     add("accounts_at_the_end", held);
+    if !run.windows.is_empty() {
+        let flat = run.flat.iter().filter(|is_flat| **is_flat).count();
+        add("rounds_that_became_flat", flat as f64);
+        let windows: Vec<_> = run.windows.iter().map(|rate| rate.round()).collect();
+        figures.insert("windows_transfers_per_second".into(), json!(windows));
+    }
+    let mut add = |name: &str, value: f64| figures.insert(name.to_owned(), json!(value));
+    let reads = run.batches.iter().map(|batch| batch.own_device_reads);
+    if let Some(reads) = reads.collect::<Option<Vec<_>>>() {
+        let reads = reads.into_iter().map(|reads| reads as f64);
+        add("own_device_reads_a_batch", median(reads.collect()));
+    }
     let (all, log) = (run.disk_bytes(), run.log_bytes());
     add(
         "disk_bytes_an_account",
@@ -107,6 +119,13 @@ pub(crate) fn of_store(plan: &Plan, run: &StoreRun) -> Figures {
     let cold = || run.cold.iter().map(|at| &run.batches[*at]);
     let cold_keys: usize = cold().map(|batch| batch.keys).sum();
     let an_access = |count: f64| count / cold_keys as f64;
+    add("keys_a_batch", keys as f64 / run.batches.len() as f64);
+    let endings = run.endings.iter();
+    let processors: f64 = endings.map(|ending| ending.processor_seconds).sum();
+    add(
+        "processor_us_a_changed_account",
+        1e6 * processors / keys as f64,
+    );
     if let Some(reads) = cold()
         .map(|batch| batch.own_device_reads)
         .sum::<Option<u64>>()
@@ -407,6 +426,47 @@ pub(crate) fn entry_targets(plan: &Plan, runs: &[StoreRun], stores: &[Figures]) 
         "reads",
         1.05,
     );
+    table.0
+}
+
+/// Returns the targets of `./bench state --steady`. `fio_rate`: what `fio` reads a second on the same file system.
+pub(crate) fn steady_targets(
+    plan: &Plan,
+    runs: &[StoreRun],
+    stores: &[Figures],
+    fio_rate: Option<f64>,
+) -> Vec<Target> {
+    let of = |kind: Kind, name: &str| {
+        let at = runs.iter().position(|run| run.kind == kind)?;
+        stores[at].get(name)?.as_f64()
+    };
+    let own = |name: &str| of(Kind::Cambium, name);
+    let rate = |kind: Kind| Some(own("transfers_per_second")? / of(kind, "transfers_per_second")?);
+    let mut table = Table(Vec::new());
+    table.at_least("ahead of NOMT, steady", rate(Kind::Nomt), "x", 5.0);
+    for kind in [Kind::Rocksdb, Kind::Mdbx, Kind::Fjall] {
+        let name = format!("ahead of {kind}, which has no trie, steady");
+        table.at_least(&name, rate(kind), "x", 1.0);
+    }
+    let reading = own("own_device_reads_a_batch")
+        .zip(fio_rate)
+        .map(|(reads, rate)| 1e3 * reads / rate);
+    table.at_most(
+        "a batch, in the time that fio takes for as many reads",
+        own("batch_ms_median")
+            .zip(reading)
+            .map(|(time, reading)| time / reading),
+        "x",
+        1.3,
+    );
+    let written = own("bytes_written_a_changed_account");
+    table.at_most("bytes written a changed account", written, "bytes", 1400.0);
+    let index = own("index_bytes").zip(own("accounts_at_the_end"));
+    let index = index.map(|(bytes, accounts)| bytes / accounts);
+    table.at_most("index memory", index, "bytes/key", 5.0);
+    let flat = own("rounds_that_became_flat");
+    let rounds = plan.rounds as f64;
+    table.at_least("rounds whose rate became flat", flat, "rounds", rounds);
     table.0
 }
 

@@ -4,10 +4,13 @@
 //! another one or, in every fourth transfer, a new account. All 50,000 accounts are read, change
 //! their balance or nonce, and are written. Batch `n` depends only on the seed and `n`, so every
 //! store gets the same keys in the same order in any number of runs.
+//!
+//! Accounts of the first state are chosen uniformly, as in that benchmark, or by Zipf's law, as they are on real chains.
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch as Keccak, keccak256};
 use cambium_primitives::Account;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::{collections::HashMap, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,6 +27,18 @@ pub(crate) struct Workload {
     pub(crate) accounts: u64,
     /// Number of transfers per batch.
     pub(crate) transfers: usize,
+    pub(crate) spread: Spread,
+}
+
+/// How the accounts of the first state are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Spread {
+    /// All equally likely.
+    #[default]
+    Uniform,
+    /// Number n is about 1/n times as likely as the first, to within a factor of two.
+    Zipf,
 }
 
 impl Workload {
@@ -81,12 +96,12 @@ impl Workload {
             })
         };
         let transfers = (0..self.transfers).map(|at| {
-            let sender = random.below(self.accounts);
+            let sender = random.choose(self.accounts, self.spread);
             let receiver = if at % FRESH_EVERY == FRESH_EVERY - 1 {
                 fresh += 1;
                 fresh
             } else {
-                let other = random.below(self.accounts - 1);
+                let other = random.choose(self.accounts - 1, self.spread);
                 other + u64::from(other >= sender)
             };
             (place(sender), place(receiver))
@@ -163,6 +178,18 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
+    /// Returns a number below `end` by a distribution.
+    fn choose(&mut self, end: u64, spread: Spread) -> u64 {
+        match spread {
+            Spread::Uniform => self.below(end),
+            // Each run [2^k - 1, 2^(k+1) - 1) is as likely as any other, as by Zipf's law.
+            Spread::Zipf => {
+                let start = (1 << self.below(u64::from(end.ilog2()) + 1)) - 1;
+                start + self.below((2 * start + 1).min(end) - start)
+            }
+        }
+    }
+
     /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
@@ -178,6 +205,7 @@ mod tests {
         seed: 7,
         accounts: 10_000,
         transfers: 1_000,
+        spread: Spread::Uniform,
     };
 
     #[test]
@@ -198,6 +226,23 @@ mod tests {
             let fresh = batch.keys.iter().filter(|key| known.insert(**key)).count();
             assert_eq!(fresh, 250);
         }
+    }
+
+    #[test]
+    fn by_zipfs_law_half_of_the_choices_are_of_few_accounts_and_all_are_in_reach() {
+        let mut random = SplitMix(1);
+        let mut hits = vec![0u32; 100];
+        for _ in 0..100_000 {
+            hits[random.choose(100, Spread::Zipf) as usize] += 1;
+        }
+        assert!(hits.iter().all(|hits| *hits > 100), "{hits:?}");
+        assert!(hits[0] > 20 * hits[99], "{hits:?}");
+        let zipf = Workload {
+            spread: Spread::Zipf,
+            ..WORKLOAD
+        };
+        let (keys, uniform) = (zipf.batch(0).keys.len(), WORKLOAD.batch(0).keys.len());
+        assert!(keys < uniform * 3 / 4, "{keys} of {uniform}");
     }
 
     #[test]

@@ -6,17 +6,28 @@ use super::Failure;
 use alloy_primitives::B256;
 use cambium_primitives::Account;
 #[cfg(feature = "bytes")]
-use std::thread;
+use std::{sync::OnceLock, thread};
 
 /// Fewest threads that read from a store without batched reads, so that the disk has requests in flight.
 #[cfg(feature = "bytes")]
 const READ_THREADS_MIN: usize = 8;
 
-/// Returns the number of threads that read from a store without batched reads: they wait for the disk about half of
-/// the time.
+/// The number of threads that was chosen for this process.
+#[cfg(feature = "bytes")]
+static READ_THREADS: OnceLock<usize> = OnceLock::new();
+
+/// Chooses the number of threads that read from a store without batched reads, for the whole process.
+#[cfg(feature = "bytes")]
+pub(super) fn choose_read_threads(threads: usize) {
+    READ_THREADS.get_or_init(|| threads);
+}
+
+/// Returns the number of threads that read from a store without batched reads. Unless it was chosen, they wait for
+/// the disk about half of the time.
 #[cfg(feature = "bytes")]
 pub(super) fn read_threads() -> usize {
-    READ_THREADS_MIN.max(2 * crate::system::cores())
+    let default = || READ_THREADS_MIN.max(2 * crate::system::cores());
+    READ_THREADS.get().copied().unwrap_or_else(default)
 }
 
 /// Encodes an account in about a dozen bytes, in the same way for all stores.

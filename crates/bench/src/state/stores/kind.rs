@@ -72,6 +72,14 @@ impl Kind {
         matches!(self, Self::Cambium | Self::Firewood | Self::RocksdbMpt)
     }
 
+    /// Returns whether the store has no batched reads, so that the benchmark reads by threads of its own.
+    pub(crate) const fn reads_by_threads(self) -> bool {
+        !matches!(
+            self,
+            Self::Cambium | Self::Layered | Self::Binary | Self::Qmdb
+        )
+    }
+
     /// Creates a store with the workload's first state.
     pub(crate) fn load(self, setup: &Setup) -> Result<(), Failure> {
         match self {
@@ -99,6 +107,10 @@ impl Kind {
 
     /// Opens a store that [`Kind::load`] created.
     pub(crate) fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
+        #[cfg(feature = "bytes")]
+        if let Some(threads) = setup.read_threads {
+            super::bytes::choose_read_threads(threads);
+        }
         Ok(match self {
             Self::Cambium | Self::Layered => Box::new(CambiumStore::open(setup)?),
             Self::Binary => Box::new(EntryStore::open(setup)?),

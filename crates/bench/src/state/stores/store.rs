@@ -18,6 +18,8 @@ pub(crate) struct Setup {
     pub(crate) memory_bytes: u64,
     /// Blocks of an interval of a store with the commitment `layered`, where one is measured.
     pub(crate) merge_interval: Option<u64>,
+    /// Number of threads that read from a store without batched reads, if it is not the default.
+    pub(crate) read_threads: Option<usize>,
 }
 
 /// An open store.

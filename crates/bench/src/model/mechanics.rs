@@ -1,0 +1,208 @@
+//! What a batch of uniformly random accounts costs, from the sizes of things.
+//!
+//! ```text
+//!   keys ---> accounts a page ---> pages, index ---> memory that is left: layers, cached pages
+//!                                                     |                        |
+//!                        changes a merge <------------+                        +--> device reads a batch
+//!                              |
+//!                 pages written, moved, checkpoint, log: bytes a change
+//! ```
+
+use super::runs::Run;
+use cambium_snapshot::{Budget, IndexMemory, MemoryInUse};
+use serde::Serialize;
+
+/// Dead bytes for each live byte of pages at which cleaning keeps up with changes.
+const DEAD_TOLERATED: f64 = 0.9;
+/// Processor time for a byte of a page that is parsed, or copied by a merge, in microseconds: 7 us for a page of
+/// 970 bytes.
+const BYTE_US: f64 = 7.0 / 970.0;
+
+/// A state, and what changes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Accounts and slots of the state.
+    pub(super) keys: f64,
+    /// Keys that a batch reads and changes.
+    pub(super) changes: f64,
+}
+
+/// A machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    /// The engine's budget, in bytes.
+    pub(super) memory_bytes: f64,
+    pub(super) cores: f64,
+    /// Random reads of a block a second, with 128 in flight.
+    pub(super) reads_per_second: f64,
+}
+
+/// Costs of one thing each, which do not depend on the size of the state: from the counters of one run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Costs {
+    /// Bytes of a page for each account in it.
+    page_bytes_an_account: f64,
+    /// Bytes of index for each page.
+    index_bytes_a_page: f64,
+    /// Bytes of log for each change.
+    log_bytes_a_change: f64,
+    /// Bytes of checkpoints for each page that a merge has written.
+    checkpoint_bytes_a_page: f64,
+    /// Bytes of layers for each change that waits for a merge, its page not included.
+    layer_bytes_a_change: f64,
+    /// Nodes hashed for each change, besides those above pages that the change shares with others.
+    hashes_a_change: f64,
+    /// Processor time for each change, besides that for bytes of pages, in microseconds.
+    processor_us_a_change: f64,
+    /// Time of all cores for each change between the last read and the durable commit, in microseconds.
+    commit_us_a_change: f64,
+    /// Accounts of a page at most, times the index's bytes for an account: the rule by which pages are divided.
+    index_bytes_an_account_max: f64,
+}
+
+/// What is predicted of a batch, or was measured of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) accounts_a_page: f64,
+    pub(super) index_bytes: f64,
+    /// Of what is not index.
+    pub(super) cached_share: f64,
+    pub(super) reads_a_change: f64,
+    pub(super) bytes_written_a_change: f64,
+    pub(super) hashes_a_change: f64,
+    pub(super) processor_us_a_change: f64,
+    pub(super) batch_ms: f64,
+}
+
+/// How many of `places` equally likely ones `draws` of them meet.
+fn distinct(places: f64, draws: f64) -> f64 {
+    places * -(-draws / places).exp_m1()
+}
+
+/// Nodes above pages that are hashed for `changes` of a state whose pages are at a depth.
+fn hashes_above(changes: f64, depth: i32) -> f64 {
+    let nodes = (0..=depth).map(|level| 16f64.powi(level));
+    nodes.map(|nodes| distinct(nodes, changes)).sum()
+}
+
+/// Bytes that cleaning moves for each byte of new pages, with random changes: segments with the fewest live bytes are cleaned,
+/// and hold a share `s` of them when they are, with (s - 1) / ln s = the share of live bytes in all.
+fn moved_share() -> f64 {
+    let live = 1.0 / (1.0 + DEAD_TOLERATED);
+    let (mut low, mut high) = (1e-9, live);
+    for _ in 0..100 {
+        let middle: f64 = (low + high) / 2.0;
+        if (middle - 1.0) / middle.ln() < live {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low / (1.0 - low)
+}
+
+/// The budget of a machine once the index has its share.
+fn budget(machine: &Machine, index_bytes: f64) -> Budget {
+    let index = IndexMemory {
+        held: index_bytes as u64,
+        replaced_max: index_bytes as u64,
+    };
+    let taken = MemoryInUse {
+        index,
+        ..MemoryInUse::default()
+    };
+    Budget::new(machine.memory_bytes as u64, taken)
+}
+
+impl Costs {
+    /// Takes the costs from the counters of a run.
+    pub(super) fn of(run: &Run) -> Self {
+        let measured = run.figures();
+        let accounts_a_page = measured.accounts_a_page;
+        let page_bytes = run.page_bytes / run.pages;
+        let index_bytes_a_page = run.index_bytes / run.pages;
+        let layer_bytes = budget(&run.machine, run.index_bytes).layer_bytes as f64;
+        let depth = depth_of(run.load.keys, accounts_a_page);
+        let above = hashes_above(run.load.changes, depth) / run.load.changes;
+        let bytes_us =
+            BYTE_US * page_bytes * (measured.reads_a_change + run.pages_changed / run.changes);
+        Self {
+            page_bytes_an_account: page_bytes / accounts_a_page,
+            index_bytes_a_page,
+            log_bytes_a_change: run.log_bytes / run.changes,
+            checkpoint_bytes_a_page: run.checkpoint_bytes / run.pages_changed,
+            layer_bytes_a_change: (layer_bytes / 2.0 / (run.changes / run.merges) - page_bytes)
+                .max(0.0),
+            hashes_a_change: measured.hashes_a_change - above,
+            processor_us_a_change: measured.processor_us_a_change - bytes_us,
+            commit_us_a_change: 1e3 * run.commit_ms * run.machine.cores / run.load.changes,
+            index_bytes_an_account_max: run.index_bytes_an_account_max,
+        }
+    }
+
+    /// Accounts of a page: the fewest, in steps of sixteen, with which the index takes no more than the rule allows.
+    fn accounts_a_page(&self, keys: f64) -> f64 {
+        let mut accounts = keys;
+        while self.index_bytes_a_page / (accounts / 16.0) <= self.index_bytes_an_account_max {
+            accounts /= 16.0;
+        }
+        accounts
+    }
+
+    /// Predicts what a batch costs.
+    pub(super) fn predict(&self, load: &Load, machine: &Machine) -> Figures {
+        let accounts_a_page = self.accounts_a_page(load.keys);
+        let pages = load.keys / accounts_a_page;
+        let page_bytes = self.page_bytes_an_account * accounts_a_page;
+        let index_bytes = self.index_bytes_a_page * pages;
+        let budget = budget(machine, index_bytes);
+        let cached_share = (budget.cache_bytes as f64 / (pages * page_bytes)).min(1.0);
+        let reads = distinct(pages, load.changes) * (1.0 - cached_share);
+        // Merges take half of what layers hold, and a whole batch at least.
+        let held = budget.layer_bytes as f64 / (self.layer_bytes_a_change + page_bytes);
+        let merged = (held / 2.0).max(load.changes);
+        let pages_changed = distinct(pages, merged) / merged;
+        let bytes_written = self.log_bytes_a_change
+            + pages_changed * (page_bytes * (1.0 + moved_share()) + self.checkpoint_bytes_a_page);
+        let above = hashes_above(load.changes, depth_of(load.keys, accounts_a_page));
+        let reads_a_change = reads / load.changes;
+        let processor_us =
+            self.processor_us_a_change + BYTE_US * page_bytes * (reads_a_change + pages_changed);
+        let reading_ms = 1e3 * reads / machine.reads_per_second;
+        let commit_ms = self.commit_us_a_change * load.changes / machine.cores / 1e3;
+        let processing_ms = processor_us * load.changes / machine.cores / 1e3;
+        Figures {
+            accounts_a_page,
+            index_bytes,
+            cached_share,
+            reads_a_change,
+            bytes_written_a_change: bytes_written,
+            hashes_a_change: self.hashes_a_change + above / load.changes,
+            processor_us_a_change: processor_us,
+            batch_ms: (reading_ms + commit_ms).max(processing_ms),
+        }
+    }
+}
+
+/// The depth at which pages of so many accounts are.
+fn depth_of(keys: f64, accounts_a_page: f64) -> i32 {
+    (keys / accounts_a_page).log(16.0).round() as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moved_bytes_follow_from_the_dead_space_that_is_tolerated() {
+        let share = moved_share();
+        assert!((0.25..0.35).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn few_draws_meet_as_many_places_and_many_draws_all() {
+        assert!((distinct(1e9, 100.0) - 100.0).abs() < 0.01);
+        assert!((distinct(100.0, 1e6) - 100.0).abs() < 1e-9);
+        assert!((distinct(1000.0, 1000.0) - 632.12).abs() < 0.01);
+    }
+}
