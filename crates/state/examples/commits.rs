@@ -4,12 +4,20 @@
 //!
 //! A new database is made in a folder of `DIRECTORY`, with `ACCOUNTS` accounts (default 500,000), and removed at the end.
 //! Each of `BLOCKS` blocks (default 10,000) changes about `CHANGES` of them (default 500). The time of a commit is that of
-//! `Sealed::commit`: appending the block's record to the log, syncing it, and moving the head.
+//! `Sealed::commit`: appending the block's record to the log, syncing it, and moving the head. Afterwards as many bytes a
+//! commit are written over zeros and synced as often, with nothing else written: what the disk alone takes.
 
 use alloy_primitives::{B256, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Loader, Options, StateError, StdDisk};
-use std::{sync::Arc, time::Instant};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 fn path(index: u64) -> B256 {
     keccak256(index.to_be_bytes())
@@ -79,17 +87,46 @@ fn main() -> Result<(), StateError> {
         times.push(begun.elapsed());
     }
     let (seconds, after) = (start.elapsed().as_secs_f64(), db.counters());
-    times.sort_unstable();
-    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     println!(
-        "{blocks} blocks in {seconds:.1} s, {} merges, {:.0} % of the time; commits p50 {:.2} ms, p99 {:.2}, p99.9 {:.2}, \
-         longest {:.2}",
+        "{blocks} blocks in {seconds:.1} s, {} merges, {:.0} % of the time",
         after.merges - before.merges,
         (after.merge_ns - before.merge_ns) as f64 / 1e7 / seconds,
-        at(0.5),
-        at(0.99),
-        at(0.999),
-        at(1.0),
     );
-    db.close()
+    db.close()?;
+    let bytes = (after.log_bytes_written - before.log_bytes_written) / blocks;
+    let alone = syncs_alone(dir.path(), blocks, bytes as usize).expect("a file to write to");
+    let (commits, alone) = (quantiles(times), quantiles(alone));
+    let ratio = commits[2] / alone[2];
+    println!(
+        "ms, p50, p99, p99.9, longest: commits {commits:.2?}; of {bytes} bytes alone {alone:.2?}; p99.9 {ratio:.2}x"
+    );
+    Ok(())
+}
+
+/// Times of writing `bytes` over zeros and syncing them.
+fn syncs_alone(dir: &Path, count: u64, bytes: usize) -> io::Result<Vec<Duration>> {
+    const FILE_BYTES: usize = 64 << 20;
+    let file = File::create(dir.join("alone"))?;
+    file.write_all_at(&vec![0; FILE_BYTES], 0)?;
+    file.sync_all()?;
+    let (record, mut at) = (vec![7; bytes], 0);
+    let mut times = Vec::new();
+    for _ in 0..count {
+        if at + bytes > FILE_BYTES {
+            at = 0;
+        }
+        let start = Instant::now();
+        file.write_all_at(&record, at as u64)?;
+        file.sync_data()?;
+        times.push(start.elapsed());
+        at += bytes;
+    }
+    Ok(times)
+}
+
+/// The times at p50, p99, p99.9, and the longest, in milliseconds.
+fn quantiles(mut times: Vec<Duration>) -> [f64; 4] {
+    times.sort_unstable();
+    [0.5, 0.99, 0.999, 1.0]
+        .map(|share| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3)
 }
