@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 const NAME: &str = "checkpoint-00000002";
 const HEADER_BYTES: usize = 24;
 const TRAILER_BYTES: usize = 24;
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// Input: a byte whose bit 0 keeps the checksums of sections, then the file of checkpoint 2, whose
 /// header and other checksums are corrected.

@@ -93,7 +93,7 @@ pub trait AboveSnapshot: Clone {
 /// the newest one names it, and dead after that.
 #[derive(Clone, Copy)]
 pub struct RetiredPages<'a> {
-    /// Pages that the previous checkpoint names and this one does not.
+    /// Pages, and parts of the index in the segments, that the previous checkpoint names and this one does not.
     pub now: &'a [PageAddr],
     /// Pages that were retired by the previous checkpoint. They are dead once this one is durable.
     pub before: &'a [PageAddr],
@@ -183,7 +183,7 @@ pub fn copy_index(
 /// | `manifest` | | | a copy of the manifest |
 /// | `retired` | | | the pages that only the checkpoint before names: [`put_pages`] |
 /// | others | | | those of [`AboveSnapshot::sections`] |
-/// | `index`, `tops`, or `changes`, `changed` | | | the index: [`IndexWriter::finish`] |
+/// | `index`, `tops`, or `changes`, `changed`, or `tops` alone | | | the index: [`IndexWriter::finish`] |
 ///
 /// An incremental checkpoint has these sections too. A rebuild of the index needs them if another
 /// checkpoint of the chain is damaged:

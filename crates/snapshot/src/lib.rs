@@ -63,8 +63,9 @@ pub use check::{CheckProgress, CheckReport, check_codes, check_state};
 pub use checkpoint::{AboveSnapshot, CheckpointState};
 pub use dirty::{DirtyShard, HeldPages};
 pub use index::{
-    HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, OpenedShard, PartCache,
-    StoredIndex, TouchedNodes, TrieRef, WrittenIndex, damaged_section, parse_section,
+    HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, LostPart, OpenedShard,
+    PartCache, SegmentIndex, StoredIndex, TouchedNodes, TrieRef, WrittenIndex, damaged_section,
+    parse_section,
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled, root_of_slots};
 pub use merge::{Cleaning, Merged, MergedShard, NamedPage, emptiest, merge, named_pages, places};
@@ -77,5 +78,5 @@ pub use read::{
     explore::{MapPage, ReadStep},
     snapshot::{Slots, Snapshot, TopLeaves},
 };
-pub use rebuild::rebuild;
+pub use rebuild::{rebuild, restore_parts};
 pub use reclaim::Reclaimer;

@@ -171,7 +171,7 @@ impl Pages {
         self.unreadable.lock().segments.clone()
     }
 
-    fn note_unreadable(&self, addr: PageAddr) {
+    pub(crate) fn note_unreadable(&self, addr: PageAddr) {
         let mut unreadable = self.unreadable.lock();
         unreadable.segments.insert(addr.segment());
         if unreadable.pages.len() < UNREADABLE_MAX {

@@ -93,8 +93,8 @@ pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_size_bytes};
 pub use readers::{ReaderLock, UnlinkedFiles, create_readers_dir, live_readers};
 pub use segments::{
-    FinishedPage, PageAddr, PageQueue, RemovedSegment, SegmentOptions, SegmentScan, SegmentStats,
-    Segments, SegmentsRecovery,
+    FinishedPage, PART_HEAD_BYTES, PageAddr, PageQueue, RemovedSegment, SegmentOptions,
+    SegmentScan, SegmentStats, Segments, SegmentsRecovery, StoredPart, encode_part,
 };
 pub use values::{
     RemovedValues, ValueOptions, ValueScan, ValueSegment, ValueStats, Values, ValuesRecovery,

@@ -2,12 +2,15 @@
 //! read of the disk.
 
 use alloy_primitives::{B256, U256, b256, keccak256};
-use cambium_primitives::{Account, AccountDiff};
-use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate};
+use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View, repair};
 use cambium_store::{Checkpoint, StoreError, load_latest_checkpoint};
-use cambium_testkit::plain::{self, account, first_block, path, put, remove};
+use cambium_testkit::{
+    Random, TINY_FILES,
+    plain::{self, account, change, first_block, path, put, remove},
+};
 use cambium_trie::ProofTargets;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 const ACCOUNTS: u64 = 60_000;
 /// Slots of the first account: its storage alone makes several hundred parts.
@@ -342,45 +345,350 @@ fn a_cold_access_takes_two_reads_of_the_disk_and_its_update_none() {
     reads(&|| db.flush(0).unwrap());
 }
 
-#[test]
-fn a_damaged_part_is_told_by_file_and_offset_and_costs_nothing() {
-    let (db, disk) = database(ON_DISK);
-    commit(&db, mixed(1));
+/// A database in small segments, with `index_bytes_max` bytes for the index, and its disk. Thirty accounts have large storages.
+fn small_segments(index_bytes_max: u64) -> (Db, FaultyDisk, Options) {
+    let disk = FaultyDisk::new(3);
+    let options = Options {
+        memory_bytes: 64 << 20,
+        index_bytes_max: Some(index_bytes_max),
+        files: TINY_FILES,
+        ..Options::default()
+    };
+    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+    for index in 0..4_000 {
+        let slots = if index < 30 { 1_500 } else { index % 3 };
+        let slots = (0..slots).map(|at| (slot(at).1, U256::from(at + 1)));
+        loader.account(path(index), &account(index), slots).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    let db = loaded.create(meta, vec![]).unwrap();
+    commit(&db, vec![put(path(31), 1)]);
+    // Its first merge moves parts on disk from the checkpoint to the segments.
     db.flush(0).unwrap();
-    let root = commit(&db, mixed(2));
-    db.flush(0).unwrap();
-    let expected = read(&db.view().unwrap());
-    let newest = disk.files().into_iter().rfind(|name| {
-        name.strip_prefix("checkpoint-")
-            .is_some_and(|number| number.parse::<u32>().is_ok())
-    });
-    let newest = newest.expect("a checkpoint");
-    // The first part begins behind the header.
-    disk.flip_bit(&newest, 24 + 100, 5);
-    let view = db.view().unwrap();
-    let paths = (0..ACCOUNTS).map(path);
-    let errors: Vec<_> = paths
-        .filter_map(|path| view.account(&path).err())
-        .map(|error| error.to_string())
-        .collect();
-    let told = format!("{newest} is damaged at byte 24: ");
-    assert!(
-        errors.iter().all(|error| error.starts_with(&told)),
-        "{errors:?}"
-    );
-    // One part of many.
-    assert!((1..ACCOUNTS as usize / 100).contains(&errors.len()));
-    let report = db.check(&mut |_| {}).unwrap();
-    assert!(report.damage.iter().any(|damage| damage.starts_with(&told)));
-    drop((view, db));
+    (db, disk, options)
+}
 
-    for index_bytes_max in [IN_MEMORY, ON_DISK] {
-        let disk = disk.crash();
-        let options = options(index_bytes_max);
-        let (db, recovery) = Db::open(Arc::new(disk), options).unwrap();
-        assert!(recovery.notes[0].starts_with(&newest), "{recovery:?}");
-        assert_eq!(db.view().unwrap().state_root(), root);
-        assert_eq!(read(&db.view().unwrap()), expected);
+/// Changes of few accounts and slots, some of them new and some removed.
+fn few(random: &mut Random, round: u64) -> Vec<AccountDiff> {
+    let mut changed: Vec<_> = (0..1 + random.below(6))
+        .map(|_| match random.below(5) {
+            0 => random.below(40),
+            _ => random.below(5_000),
+        })
+        .collect();
+    changed.sort_unstable();
+    changed.dedup();
+    let mut changes: Vec<_> = changed
+        .into_iter()
+        .map(|index| match random.below(5) {
+            0 if index >= 30 => remove(path(index)),
+            _ => {
+                let mut slots: Vec<_> = (0..random.below(4))
+                    .map(|_| (slot(random.below(2_000)).1, U256::from(random.below(3))))
+                    .collect();
+                slots.sort_unstable_by_key(|(slot, _)| *slot);
+                slots.dedup_by_key(|(slot, _)| *slot);
+                AccountDiff {
+                    slots,
+                    ..put(path(index), round)
+                }
+            }
+        })
+        .collect();
+    changes.sort_unstable_by_key(|change| change.path);
+    changes
+}
+
+/// All accounts of [`small_segments`], and slots of one in ten.
+fn read_small(view: &View) -> (Vec<Option<Account>>, Vec<U256>) {
+    let accounts: Vec<_> = (0..5_000).map(path).collect();
+    let owners = (0..5_000).step_by(10).chain(0..30).map(path);
+    let slots: Vec<_> = owners
+        .flat_map(|owner| (0..2_000).step_by(97).map(move |at| (owner, slot(at).1)))
+        .collect();
+    (
+        view.accounts(&accounts).unwrap(),
+        view.storage(&slots).unwrap(),
+    )
+}
+
+/// Bytes of all segments and checkpoints.
+fn files_bytes(disk: &FaultyDisk) -> u64 {
+    let names = disk.files().into_iter();
+    let names =
+        names.filter(|name| name.starts_with("segments/") || name.starts_with("checkpoint"));
+    names
+        .map(|name| disk.contents(&name).unwrap().len() as u64)
+        .sum()
+}
+
+#[test]
+fn a_merge_writes_the_parts_that_it_changes_and_the_tops() {
+    let (db, _) = database(ON_DISK);
+    commit(&db, vec![put(path(1), 1)]);
+    db.flush(0).unwrap();
+    let stats = db.stats().unwrap();
+    let tops = stats.index_bytes as u64;
+    for (round, changed) in [1u64, 2, 8].into_iter().enumerate() {
+        let before = db.counters();
+        let changes = (0..changed).map(|index| put(path(1_000 * index + 7), round as u64 + 5));
+        commit(&db, changes.collect());
+        db.flush(0).unwrap();
+        let after = db.counters();
+        let parts = after.index_parts_written - before.index_parts_written;
+        let opened = after.index_parts_opened - before.index_parts_opened;
+        let checkpoint = after.checkpoint_bytes_written - before.checkpoint_bytes_written;
+        let segments = after.page_bytes_written - before.page_bytes_written;
+        let reads = after.index_reads - before.index_reads;
+        println!(
+            "{changed} changes: {parts} parts of {opened}, {segments} bytes of segments, {checkpoint} of the checkpoint; \
+             tops of {tops}, parts of {} bytes, {reads} reads",
+            stats.index_bytes_on_disk
+        );
+        assert!((1..=changed).contains(&parts) && opened <= changed);
+        assert!(reads <= 2 * changed, "{reads} reads of the index");
+        // A part and a page of up to 8 KiB each, and the block that fills the last one.
+        assert!(segments <= changed * (16 << 10) + (4 << 10));
+        assert!(checkpoint <= tops + (8 << 10));
+        assert!(
+            segments + checkpoint < stats.index_bytes_on_disk,
+            "as much as the index"
+        );
+    }
+}
+
+#[test]
+fn an_index_on_disk_is_what_one_in_memory_is_after_hundreds_of_merges_and_its_files_do_not_grow() {
+    let (db, disk, options) = small_segments(ON_DISK);
+    let (in_memory, other, _) = small_segments(IN_MEMORY);
+    let mut random = Random::new(5);
+    // The most that the files of each took in rounds 200 to 299, and 300 to 399.
+    let mut most = [[0; 2]; 2];
+    for round in 0..400 {
+        let changed = few(&mut random, round);
+        let roots = [&db, &in_memory].map(|db| {
+            let root = commit(db, changed.clone());
+            db.flush(0).unwrap();
+            root
+        });
+        assert_eq!(roots[0], roots[1], "round {round}");
+        let stats = db.stats().unwrap();
+        assert!(stats.index_bytes_on_disk > 0);
+        assert_eq!(stats.pages, in_memory.stats().unwrap().pages);
+        if round >= 200 {
+            for (most, disk) in most.iter_mut().zip([&disk, &other]) {
+                let most = &mut most[round as usize / 100 - 2];
+                *most = files_bytes(disk).max(*most);
+            }
+        }
+        if round % 80 != 7 {
+            continue;
+        }
         assert_sound(&db);
+        let expected = (
+            db.view().unwrap().state_root(),
+            read_small(&db.view().unwrap()),
+        );
+        // In memory it is written whole again, and then by changes; and on disk once more.
+        let copy = copy_of(&disk);
+        for index_bytes_max in [IN_MEMORY, IN_MEMORY, ON_DISK, ON_DISK] {
+            let options = Options {
+                index_bytes_max: Some(index_bytes_max),
+                ..options
+            };
+            let (again, recovery) = Db::open(Arc::new(copy.clone()), options).unwrap();
+            assert_eq!(recovery.notes, Vec::<String>::new());
+            let is_on_disk = again.stats().unwrap().index_bytes_on_disk > 0;
+            assert_eq!(is_on_disk, index_bytes_max == ON_DISK);
+            let view = again.view().unwrap();
+            assert_eq!((view.state_root(), read_small(&view)), expected);
+            drop(view);
+            for nonce in 0..2 {
+                commit(&again, vec![put(path(4_999), nonce)]);
+                again.flush(0).unwrap();
+            }
+            assert_sound(&again);
+            commit(&again, vec![change_back(&db)]);
+            again.flush(0).unwrap();
+            assert_eq!(again.view().unwrap().state_root(), expected.0);
+            again.close().unwrap();
+        }
+    }
+    let (stats, counters) = (db.stats().unwrap(), db.counters());
+    println!(
+        "files of {most:?} bytes at most, {} live; {} parts of {} bytes written, of {} bytes, {} pages moved",
+        stats.segment_live_bytes,
+        counters.index_parts_written,
+        counters.index_bytes_written,
+        stats.index_bytes_on_disk,
+        counters.pages_moved
+    );
+    // Parts were written several times, and are not there several times.
+    assert!(counters.index_bytes_written > 4 * stats.index_bytes_on_disk);
+    assert!(counters.pages_moved > 0);
+    let [on_disk, in_memory] = most;
+    assert!(on_disk[1] < on_disk[0] * 9 / 8, "{most:?}");
+    assert!(on_disk[1] < in_memory[1] * 5 / 4, "{most:?}");
+}
+
+/// The account 4,999 as it is in `db`.
+fn change_back(db: &Db) -> AccountDiff {
+    match db.view().unwrap().account(&path(4_999)).unwrap() {
+        None => remove(path(4_999)),
+        Some(account) => change(path(4_999), AccountUpdate::Put(account)),
+    }
+}
+
+#[test]
+fn a_damaged_part_is_told_by_file_and_offset_and_repaired_from_pages() {
+    let (db, disk, options) = small_segments(ON_DISK);
+    let mut random = Random::new(9);
+    for round in 0..12 {
+        commit(&db, few(&mut random, round));
+        db.flush(0).unwrap();
+    }
+    let root = db.view().unwrap().state_root();
+    let expected = read_small(&db.view().unwrap());
+    db.close().unwrap();
+    let parts = parts_in(&disk, options);
+    assert!(parts.len() > 20, "{} parts", parts.len());
+    let mut restored = 0;
+    for (name, offset) in parts.iter().step_by(parts.len() / 12) {
+        let disk = copy_of(&disk);
+        disk.flip_bit(name, offset + 40, 2);
+        let told = format!("{name} is damaged at byte {offset}: ");
+        let (db, _) = Db::open(Arc::new(disk.clone()), options).unwrap();
+        let view = db.view().unwrap();
+        assert_eq!(view.state_root(), root);
+        let read: Vec<_> = (0..5_000).map(|index| view.account(&path(index))).collect();
+        for (read, expected) in read.iter().zip(&expected.0) {
+            match read {
+                Ok(read) => assert_eq!(read, expected),
+                Err(error) => assert!(error.to_string().starts_with(&told), "{error}"),
+            }
+        }
+        let report = db.check(&mut |_| {}).unwrap();
+        assert!(
+            report.damage.iter().any(|damage| damage.starts_with(&told)),
+            "{report:?}"
+        );
+        drop(view);
+        db.close().unwrap();
+        // With memory for the whole index it opens too.
+        let in_memory = Options {
+            index_bytes_max: Some(IN_MEMORY),
+            ..options
+        };
+        let (db, recovery) = Db::open(Arc::new(copy_of(&disk)), in_memory).unwrap();
+        assert!(
+            recovery.notes.iter().any(|note| note.starts_with(&told)),
+            "{recovery:?}"
+        );
+        assert!(db.stats().unwrap().index_bytes_on_disk > 0);
+        drop(db);
+        let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+        let report = repair(&arc, options, false, &mut |_| {}).unwrap();
+        assert!(report.findings[0].damage.starts_with(&told), "{report:?}");
+        let (db, recovery) = Db::open(Arc::new(disk), options).unwrap();
+        assert_eq!(recovery.notes, Vec::<String>::new());
+        if report.findings[0].is_repaired {
+            restored += 1;
+            assert_eq!(db.view().unwrap().state_root(), root);
+            assert_eq!(read_small(&db.view().unwrap()), expected);
+            assert_sound(&db);
+            commit(&db, few(&mut random, 99));
+            db.flush(0).unwrap();
+            assert_sound(&db);
+        }
+    }
+    println!("{restored} of 12 parts restored");
+    assert!(restored >= 6, "{restored} parts restored");
+}
+
+/// File and offset of each part that the newest checkpoint names.
+fn parts_in(disk: &FaultyDisk, options: Options) -> Vec<(String, u64)> {
+    let mut found = BTreeSet::new();
+    let (db, _) = Db::open(Arc::new(copy_of(disk)), options).unwrap();
+    // A record of a part begins with a checksum, its length, and a byte that no page has there.
+    for name in disk
+        .files()
+        .into_iter()
+        .filter(|name| name.starts_with("segments/"))
+    {
+        let bytes = disk.contents(&name).unwrap();
+        for offset in (32..bytes.len().saturating_sub(16)).step_by(16) {
+            let len = u32::from_le_bytes(bytes[offset + 8..offset + 12].try_into().unwrap());
+            if bytes[offset + 12] == 129 && (13..=8192).contains(&len) {
+                found.insert((name.clone(), offset as u64));
+            }
+        }
+    }
+    // Only live ones: a damaged dead one is told by nothing.
+    let is_live = |(name, offset): &(String, u64)| {
+        let copy = copy_of(disk);
+        copy.flip_bit(name, offset + 40, 2);
+        let (db, _) = Db::open(Arc::new(copy), options).unwrap();
+        !db.check(&mut |_| {}).unwrap().damage.is_empty()
+    };
+    drop(db);
+    let all: Vec<_> = found.into_iter().collect();
+    let some = all.len().div_ceil(60);
+    all.into_iter().step_by(some).filter(is_live).collect()
+}
+
+#[test]
+fn each_file_of_an_index_on_disk_that_is_damaged_or_missing_is_told_or_not_needed() {
+    let (db, disk, options) = small_segments(ON_DISK);
+    let mut random = Random::new(11);
+    for round in 0..12 {
+        commit(&db, few(&mut random, round));
+        db.flush(0).unwrap();
+    }
+    let root = db.view().unwrap().state_root();
+    let expected = read_small(&db.view().unwrap());
+    db.close().unwrap();
+    let names: Vec<_> = disk.files().into_iter().collect();
+    let names = names
+        .iter()
+        .filter(|name| name.starts_with("segments/") || name.starts_with("checkpoint-"));
+    for name in names {
+        let len = disk.contents(name).unwrap().len() as u64;
+        for damage in 0..3 {
+            let disk = copy_of(&disk);
+            match damage {
+                0 => disk.remove(name).unwrap(),
+                1 => disk.open(name).unwrap().set_len(len / 2).unwrap(),
+                _ => disk.flip_bit(name, random.below(len), 1),
+            }
+            for index_bytes_max in [ON_DISK, IN_MEMORY] {
+                let options = Options {
+                    index_bytes_max: Some(index_bytes_max),
+                    ..options
+                };
+                let opened = Db::open(Arc::new(copy_of(&disk)), options);
+                let (db, _) = opened.unwrap_or_else(|error| panic!("{name}: {error}"));
+                let view = db.view().unwrap();
+                assert_eq!(view.state_root(), root);
+                let mut errors = 0;
+                for (index, expected) in (0..5_000).zip(&expected.0) {
+                    match view.account(&path(index)) {
+                        Ok(read) => assert_eq!(read, *expected),
+                        Err(error) => {
+                            errors += 1;
+                            let file = name.trim_start_matches("segments/");
+                            let told = error.to_string();
+                            let is_named = told.contains(file) || told.contains("segment ");
+                            assert!(is_named, "{name}: {told}");
+                        }
+                    }
+                }
+                // Either of two checkpoints may be lost.
+                assert!(
+                    errors == 0 || name.starts_with("segments/"),
+                    "{name}: {errors}"
+                );
+            }
+        }
     }
 }

@@ -115,11 +115,18 @@ counters! {
         page_reads_check,
         /// Bytes of pages read, for all causes.
         page_bytes_read,
-        /// Device reads of the index, each of one part or of a whole shard. 0 as long as the index
+        /// Device reads of the index, each of one part or, from a checkpoint, of a whole shard. 0 as long as the index
         /// is in memory.
         index_reads,
         /// Bytes read from the index on disk.
         index_bytes_read,
+        /// Parts of the index on disk that merges have opened.
+        index_parts_opened,
+        /// Parts of the index on disk that merges have written: changed ones, and those moved out of segments with much dead
+        /// space.
+        index_parts_written,
+        /// Bytes of these parts. They are in `page_bytes_written` too.
+        index_bytes_written,
         /// Trie nodes hashed, by state roots, merges and checks.
         node_hashes,
         /// State roots computed.
@@ -190,7 +197,7 @@ counters! {
         pages_unreadable,
         /// Entries of the block index read from disk.
         block_index_reads,
-        /// Bytes written to segments: changed and moved pages, and the zeros that fill blocks.
+        /// Bytes written to segments: changed and moved pages, parts of the index on disk, and the zeros that fill blocks.
         page_bytes_written,
         /// Bytes written to the block log: records, and the zeros that extend its files.
         log_bytes_written,

@@ -9,7 +9,7 @@ use cambium_store::CheckpointId;
 pub struct IndexChain {
     /// Last checkpoint of the chain.
     pub(super) newest: CheckpointId,
-    /// Size of the whole index in the first checkpoint, in bytes.
+    /// Size of the whole index in the first checkpoint, in bytes. 0 if its parts are in the segments.
     whole_bytes: u64,
     /// Size of all changes in the later checkpoints, in bytes.
     changed_bytes: u64,
@@ -23,16 +23,16 @@ impl IndexChain {
         bytes_of: impl Fn(&str) -> Option<u64>,
         before: Option<Self>,
     ) -> Self {
-        let bytes_of = |names: [&str; 2]| names.into_iter().filter_map(&bytes_of).sum::<u64>();
+        let len_of = |name| bytes_of(name).unwrap_or(0);
         match before {
             None => Self {
                 newest,
-                whole_bytes: bytes_of([INDEX, TOPS]),
+                whole_bytes: bytes_of(INDEX).map_or(0, |parts| parts + len_of(TOPS)),
                 changed_bytes: 0,
             },
             Some(before) => Self {
                 newest,
-                changed_bytes: before.changed_bytes + bytes_of([CHANGES, CHANGED]),
+                changed_bytes: before.changed_bytes + len_of(CHANGES) + len_of(CHANGED),
                 ..before
             },
         }
@@ -45,7 +45,7 @@ impl IndexChain {
 
     /// Whether the next checkpoint should contain a whole index, because changes take as many bytes
     /// as the whole index before them. This bounds disk space and the work of opening to twice that
-    /// of a whole index.
+    /// of a whole index. No checkpoint is on one whose parts are in the segments.
     pub const fn is_whole_due(&self) -> bool {
         self.changed_bytes >= self.whole_bytes
     }

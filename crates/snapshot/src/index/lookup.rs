@@ -5,11 +5,12 @@ use super::{
     blocks::{self, UnopenedBlocks},
     files::IndexChain,
     part_ref::PartRef,
-    parts::{PartFile, UnopenedParts},
+    parts::{OpenedParts, PartFile, parts_of_top},
     shard::{Shard, deepest},
 };
 use crate::base::{budget::IndexMemory, error::StateError, layout::shard_of};
 use cambium_primitives::Path;
+use cambium_store::PageAddr;
 use cambium_trie::{Commitment, Link, Lookup, PartialTrie, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, ops::Deref, sync::Arc};
@@ -19,9 +20,11 @@ use std::{collections::HashMap, ops::Deref, sync::Arc};
 pub struct Index {
     /// One shard for each first byte of a path.
     pub(super) shards: Vec<Shard>,
-    /// File with the lower levels, if `shards` are only tops.
+    /// Reads the lower levels, if `shards` are only tops.
     pub(super) parts: Option<PartFile>,
     pub(super) files: IndexChain,
+    /// Parts in the segments that its checkpoint names, although the index is in memory.
+    pub(super) stale_parts: Vec<PageAddr>,
 }
 
 /// Result of looking up a leaf in the index.
@@ -72,10 +75,10 @@ impl Deref for TrieRef<'_> {
 /// them, and the block that it has decoded last.
 #[derive(Default)]
 pub struct HeldParts {
-    /// Parts that were read ahead, by their offset.
-    ahead: HashMap<u64, Arc<PartialTrie>, FxBuildHasher>,
+    /// Parts that were read ahead.
+    ahead: HashMap<PartRef, Arc<PartialTrie>, FxBuildHasher>,
     /// The most recently used part, which is often the next one, too.
-    last: Option<(u64, Arc<PartialTrie>)>,
+    last: Option<(PartRef, Arc<PartialTrie>)>,
     /// The most recently decoded block.
     block: Option<(Arc<Block>, Arc<PartialTrie>)>,
 }
@@ -85,15 +88,15 @@ pub struct OpenedShard {
     /// Its trie: whole, but for parts or blocks that the merge leaves as they are. Blinded nodes stand
     /// for these.
     pub(crate) trie: Arc<PartialTrie>,
-    pub(crate) unopened: Unopened,
+    pub(crate) opened: Opened,
 }
 
-/// What a merge leaves as it is.
-pub(crate) enum Unopened {
-    /// Blocks of an index in memory.
+/// What a merge needs of an opened shard besides its trie.
+pub(crate) enum Opened {
+    /// The blocks of an index in memory that it leaves as they are.
     Blocks(UnopenedBlocks),
-    /// Parts of an index on disk. `None` if all parts are opened.
-    Parts(Option<UnopenedParts>),
+    /// The parts of an index on disk that are in the trie. Those in a checkpoint, which are all in it, are left out.
+    Parts(OpenedParts),
 }
 
 /// Where the part of the index is that a look-up needs.
@@ -109,8 +112,8 @@ pub(crate) enum PartInMemory {
 impl HeldParts {
     fn get(&self, part: PartRef) -> Option<&Arc<PartialTrie>> {
         match &self.last {
-            Some((offset, trie)) if *offset == part.offset => Some(trie),
-            _ => self.ahead.get(&part.offset),
+            Some((last, trie)) if *last == part => Some(trie),
+            _ => self.ahead.get(&part),
         }
     }
 
@@ -138,6 +141,24 @@ impl Index {
             shards,
             parts,
             files,
+            stale_parts: Vec::new(),
+        }
+    }
+
+    /// Whether the index is on disk, with its parts in the segments.
+    pub fn is_in_segments(&self) -> bool {
+        self.parts.as_ref().is_some_and(PartFile::is_in_segments)
+    }
+
+    /// Returns the parts in the segments that the index's checkpoint names: they are to be retired once a checkpoint has the
+    /// index in another form.
+    pub fn parts_in_segments(&self) -> Vec<PageAddr> {
+        match self.is_in_segments() {
+            true => {
+                let parts = self.shards.iter().flat_map(|one| parts_of_top(&one.trie));
+                parts.filter_map(PartRef::addr).collect()
+            }
+            false => self.stale_parts.clone(),
         }
     }
 
@@ -224,8 +245,8 @@ impl Index {
         }
     }
 
-    /// Returns a shard for a merge of the dirty trie `dirty`. If the parts are on disk and `is_whole`,
-    /// all of them are opened.
+    /// Returns a shard for a merge of the dirty trie `dirty`. With `turn`, further parts of an index in the segments are opened,
+    /// other ones for each turn.
     ///
     /// # Errors
     ///
@@ -234,22 +255,22 @@ impl Index {
         &self,
         shard: usize,
         dirty: &PartialTrie,
-        is_whole: bool,
+        turn: Option<u64>,
     ) -> Result<OpenedShard, StateError> {
         let shard = &self.shards[shard];
-        let (trie, unopened) = match &self.parts {
+        let (trie, opened) = match &self.parts {
             None => {
                 let (trie, unopened) = blocks::opened(shard, dirty);
-                (trie, Unopened::Blocks(unopened))
+                (trie, Opened::Blocks(unopened))
             }
-            Some(file) if is_whole => (file.whole(shard)?, Unopened::Parts(None)),
-            Some(file) => {
-                let (trie, unopened) = file.opened(shard, dirty)?;
-                (trie, Unopened::Parts(Some(unopened)))
+            Some(file) if file.is_in_segments() => {
+                let (trie, opened) = file.opened(shard, dirty, turn)?;
+                (trie, Opened::Parts(opened))
             }
+            Some(file) => (file.whole(shard)?, Opened::Parts(OpenedParts::default())),
         };
         let trie = Arc::new(trie);
-        Ok(OpenedShard { trie, unopened })
+        Ok(OpenedShard { trie, opened })
     }
 
     /// Looks up the leaf at `path`, an account's or a slot's, reading a part of the index if
@@ -378,13 +399,15 @@ impl Index {
                 continue;
             };
             match file.cached(part) {
-                Some(trie) => _ = held.ahead.insert(part.offset, trie),
+                Some(trie) => _ = held.ahead.insert(part, trie),
                 None => wanted.push((part, path.prefix(depth))),
             }
         }
-        wanted.sort_unstable_by_key(|(part, _)| part.offset);
-        wanted.dedup_by_key(|(part, _)| part.offset);
-        held.ahead.extend(file.read_batch(&wanted)?);
+        wanted.sort_unstable_by_key(|(part, _)| *part);
+        wanted.dedup_by_key(|(part, _)| *part);
+        for ((part, _), read) in wanted.iter().zip(file.read_batch(&wanted)) {
+            held.ahead.insert(*part, read?);
+        }
         Ok(held)
     }
 
@@ -406,7 +429,7 @@ impl Index {
             Some(trie) => trie,
             None => file.read(part, path)?,
         };
-        held.last = Some((part.offset, trie.clone()));
+        held.last = Some((part, trie.clone()));
         Ok(trie)
     }
 }

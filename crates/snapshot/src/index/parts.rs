@@ -3,34 +3,46 @@
 use super::{
     openings::Openings,
     part_ref::PartRef,
+    section::PART_BYTES_MAX,
     shard::{Shard, copy},
 };
-use crate::base::{counters::Counters, error::StateError};
-use cambium_primitives::{DecodeError, Path};
-use cambium_store::SectionReader;
-use cambium_trie::{Commitment, Link, NodeView, PartialTrie};
+use crate::{
+    base::{counters::Counters, error::StateError},
+    pages::Pages,
+};
+use cambium_primitives::Path;
+use cambium_store::{PageAddr, SectionReader, Segments, StoreError, StoredPart, encode_part};
+use cambium_trie::{Commitment, Link, NodeView, PartialTrie, Stub};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
 };
+
+/// 2^64 divided by the golden ratio: the upper bits of its multiples are spread evenly.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Weighs a part by the memory of its trie plus the overheads of the allocator, whose blocks are a quarter larger than
 /// requested, and of the cache, in bytes.
 #[derive(Clone)]
 struct PartWeight;
 
-impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
-    fn weight(&self, _: &(u64, u64), part: &Arc<PartialTrie>) -> u64 {
+/// A part in the cache: the number of the checkpoint whose file it is in, or [`IN_SEGMENTS`], and where it is there.
+type PartKey = (u64, PartRef);
+
+/// In place of a checkpoint's number, which is never 0.
+const IN_SEGMENTS: u64 = 0;
+
+impl Weighter<PartKey, Arc<PartialTrie>> for PartWeight {
+    fn weight(&self, _: &PartKey, part: &Arc<PartialTrie>) -> u64 {
         (part.memory_bytes() * 5 / 4) as u64 + 256
     }
 }
 
 /// Cache of index parts, shared by all snapshots, and the memory limit of the index.
 pub struct PartCache {
-    /// Parts by sequence number of the checkpoint and offset in its section.
-    parts: Cache<(u64, u64), Arc<PartialTrie>, PartWeight>,
+    parts: Cache<PartKey, Arc<PartialTrie>, PartWeight>,
     /// Parts that are held, in the cache or not, so that none is read twice meanwhile.
     resident: Mutex<ResidentParts>,
     /// Memory limit of the index, in bytes.
@@ -42,7 +54,7 @@ pub struct PartCache {
 
 #[derive(Default)]
 struct ResidentParts {
-    parts: HashMap<(u64, u64), Weak<PartialTrie>>,
+    parts: HashMap<PartKey, Weak<PartialTrie>>,
     /// Number of entries at which dropped ones are removed.
     sweep_at: usize,
 }
@@ -51,7 +63,7 @@ struct ResidentParts {
 const SWEEP_MIN: usize = 1024;
 
 impl ResidentParts {
-    fn add(&mut self, key: (u64, u64), part: &Arc<PartialTrie>) {
+    fn add(&mut self, key: PartKey, part: &Arc<PartialTrie>) {
         self.parts.insert(key, Arc::downgrade(part));
         if self.parts.len() >= self.sweep_at.max(SWEEP_MIN) {
             self.parts.retain(|_, part| part.strong_count() > 0);
@@ -83,17 +95,67 @@ impl PartCache {
     pub const fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
+
+    /// Drops a part that the newest index no longer names from the cache.
+    pub fn forget(&self, addr: PageAddr) {
+        self.parts.remove(&(IN_SEGMENTS, PartRef::at(addr)));
+    }
+
+    /// Drops all parts in the removed segments: their numbers are used again.
+    pub fn forget_segments(&self, segments: &[u32]) {
+        if segments.is_empty() {
+            return;
+        }
+        let is_there = |(file, part): &PartKey| {
+            let segment = part.addr().map(PageAddr::segment);
+            *file != IN_SEGMENTS || segment.is_none_or(|segment| !segments.contains(&segment))
+        };
+        self.parts.retain(|key, _| is_there(key));
+        self.resident.lock().parts.retain(|key, _| is_there(key));
+    }
 }
 
-/// The parts of one snapshot's index, in the section of its checkpoint.
+/// Where the parts of an index are.
+enum PartSource {
+    /// In the section `index` of a complete checkpoint, which an index in memory has written.
+    Checkpoint(SectionReader),
+    /// In the segments.
+    Segments(Arc<Pages>),
+}
+
+/// The parts of one snapshot's index.
 pub(crate) struct PartFile {
-    reader: SectionReader,
+    source: PartSource,
     cache: Arc<PartCache>,
 }
 
+/// A part that was read and not decoded yet.
+struct ReadPart {
+    bytes: PartBytes,
+    part: PartRef,
+}
+
+enum PartBytes {
+    Section(Vec<u8>),
+    Record(StoredPart),
+}
+
 impl PartFile {
-    pub(crate) const fn new(reader: SectionReader, cache: Arc<PartCache>) -> Self {
-        Self { reader, cache }
+    /// The parts in a section of a checkpoint.
+    pub(crate) const fn in_checkpoint(reader: SectionReader, cache: Arc<PartCache>) -> Self {
+        let source = PartSource::Checkpoint(reader);
+        Self { source, cache }
+    }
+
+    /// Parts in the segments of `pages`.
+    pub(crate) const fn in_segments(pages: Arc<Pages>, cache: Arc<PartCache>) -> Self {
+        let source = PartSource::Segments(pages);
+        Self { source, cache }
+    }
+
+    /// Whether the parts are in the segments.
+    pub(crate) const fn is_in_segments(&self) -> bool {
+        matches!(self.source, PartSource::Segments(_))
     }
 
     /// Shrinks the cache so that it fits into the index's limit together with tops of `tops_bytes`
@@ -119,107 +181,180 @@ impl PartFile {
 
     /// Reads and caches the part whose root is at `path`.
     pub(crate) fn read(&self, part: PartRef, path: &Path) -> Result<Arc<PartialTrie>, StateError> {
-        self.count(part.len);
-        let bytes = self.reader.read(part.offset, part.len)?;
-        self.decode(part, path, &bytes)
+        let read = self.read_bytes(&[part]).remove(0)?;
+        self.decode(&read, path)
     }
 
-    /// Reads and caches parts with the paths of their roots, all in flight at once. Returns each
-    /// with its offset.
+    /// Reads and caches parts with the paths of their roots, all in flight at once. The results are in the order of `parts`.
     pub(crate) fn read_batch(
         &self,
         parts: &[(PartRef, Path)],
-    ) -> Result<Vec<(u64, Arc<PartialTrie>)>, StateError> {
+    ) -> Vec<Result<Arc<PartialTrie>, StateError>> {
         if parts.is_empty() {
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        let ranges: Vec<_> = parts
-            .iter()
-            .map(|(part, _)| (part.offset, part.len))
-            .collect();
-        let read = self.reader.read_batch(&ranges);
-        let decoded = parts.iter().zip(read).map(|((part, path), bytes)| {
-            self.count(part.len);
-            Ok((part.offset, self.decode(*part, path, &bytes?)?))
-        });
-        decoded.collect()
+        let refs: Vec<_> = parts.iter().map(|(part, _)| *part).collect();
+        let read = self.read_bytes(&refs).into_iter();
+        read.zip(parts)
+            .map(|(read, (_, path))| self.decode(&read?, path))
+            .collect()
     }
 
-    /// Returns a whole shard, whose parts are read with one read.
+    /// Returns a whole shard. Parts in a checkpoint are read with one read, others all at once.
     pub(crate) fn whole(&self, shard: &Shard) -> Result<PartialTrie, StateError> {
-        let bytes = self.read_all(shard)?;
-        join(shard, &self.reader, &bytes, &mut |_| true)
-    }
-
-    fn read_all(&self, shard: &Shard) -> Result<Vec<u8>, StateError> {
-        if shard.len > 0 {
-            self.count(shard.len);
+        match &self.source {
+            PartSource::Checkpoint(reader) => {
+                if shard.len > 0 {
+                    self.count(shard.len);
+                }
+                joined(shard, reader)
+            }
+            PartSource::Segments(pages) => {
+                let (trie, reads) = joined_from_segments(shard, &pages.segments, &HashMap::new())?;
+                let counters = &self.cache.counters;
+                counters.index_reads.add(reads);
+                counters.index_bytes_read.add(shard.len);
+                Ok(trie)
+            }
         }
-        read_all(shard, &self.reader)
     }
 
-    /// Returns a shard whose parts are joined to its top only where the blinded nodes of `dirty` do
-    /// not cover them, or where a storage begins whose account `dirty` has expanded. Reads all parts
-    /// with one read.
+    /// Returns a shard whose parts are in the segments, with those of them joined to its top that a merge of the dirty trie
+    /// `dirty` may change, and these parts. With `turn`, about as many more are joined, other ones for each turn, if they can be
+    /// read.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if a part can't be read or decoded.
     pub(crate) fn opened(
         &self,
         shard: &Shard,
         dirty: &PartialTrie,
-    ) -> Result<(PartialTrie, UnopenedParts), StateError> {
-        let bytes = self.read_all(shard)?;
-        let mut openings = Openings::of(dirty);
-        let mut opens = |at: &Path| {
-            let opens = openings.opens(at);
-            if opens {
-                openings.reached(at);
+        turn: Option<u64>,
+    ) -> Result<(PartialTrie, OpenedParts), StateError> {
+        let mut found = PartsOfTop::of(&shard.trie);
+        let needed = found.open(dirty);
+        let also = turn.map_or(0, |turn| found.open_also(turn, needed + 1));
+        let mut opened = OpenedParts::default();
+        let mut missing = Vec::new();
+        for one in found.parts.iter().filter(|one| one.opens != Opens::Not) {
+            match self.cached(one.part) {
+                Some(trie) => opened.add(one, OpenedBytes::Cached(trie)),
+                None => missing.push(one),
             }
-            opens
+        }
+        // They are not cached: the merge replaces them.
+        let wanted: Vec<_> = missing.iter().map(|one| one.part).collect();
+        for (one, read) in missing.into_iter().zip(self.read_bytes(&wanted)) {
+            match read.map(|read| read.bytes) {
+                Ok(PartBytes::Record(record)) => opened.add(one, OpenedBytes::Read(record)),
+                Ok(PartBytes::Section(_)) => {}
+                Err(error) if one.opens == Opens::IfReadable => {
+                    tracing::warn!("a part of the index stays where it is: {error}");
+                    self.note_unreadable(one.part);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let counters = &self.cache.counters;
+        counters.index_parts_opened.add((needed + also) as u64);
+        let (top, base) = (&*shard.trie, *shard.trie.base());
+        let mut whole = PartialTrie::new(base).committed_by(top.commitment());
+        let mut part_of = |whole: &mut PartialTrie, link: Link, at: &Path| {
+            let opened = match top.visit(link) {
+                NodeView::Stub(stub) => PartRef::of(stub).and_then(|part| {
+                    let opened = opened.parts.get(at)?;
+                    Some((part, &opened.bytes))
+                }),
+                _ => None,
+            };
+            match opened {
+                None => Ok(None),
+                Some((_, OpenedBytes::Cached(trie))) => {
+                    let mut none = |_: &mut _, _, _: &_| Ok(None);
+                    copy(trie, trie.root(), at, whole, &mut none).map(Some)
+                }
+                Some((part, OpenedBytes::Read(record))) => {
+                    let grafted = whole.graft_encoded(at, record.bytes());
+                    Ok(Some(
+                        grafted.map_err(|error| self.corrupt(part, error.what))?,
+                    ))
+                }
+            }
         };
-        let trie = join(shard, &self.reader, &bytes, &mut opens)?;
-        let (sequence, offset) = (self.reader.sequence(), shard.offset);
-        let unopened = UnopenedParts {
-            bytes,
-            sequence,
-            offset,
-        };
-        Ok((trie, unopened))
+        let root = copy(top, top.root(), &base, &mut whole, &mut part_of)?;
+        whole.set_root(root);
+        Ok((whole, opened))
     }
 
-    /// Takes over cached parts that have been copied from another checkpoint: their keys there, and
-    /// their offsets in this one.
-    pub(crate) fn take_over(&self, copied: &[((u64, u64), u64)]) {
-        for (from, offset) in copied {
-            if let Some((_, part)) = self.cache.parts.remove(from) {
-                let key = (self.reader.sequence(), *offset);
-                self.cache.resident.lock().add(key, &part);
-                self.cache.parts.insert(key, part);
-            }
+    /// Remembers that a part can't be read, so that its segment is not chosen to be emptied.
+    fn note_unreadable(&self, part: PartRef) {
+        if let (PartSource::Segments(pages), Some(addr)) = (&self.source, part.addr()) {
+            pages.note_unreadable(addr);
         }
     }
 
-    fn decode(
-        &self,
-        part: PartRef,
-        path: &Path,
-        bytes: &[u8],
-    ) -> Result<Arc<PartialTrie>, StateError> {
-        let bytes = self.reader.check(part.offset, bytes)?;
-        let corrupt = |error: DecodeError| self.reader.corrupt(part.offset, error.what);
-        let trie = PartialTrie::decode(bytes).map_err(corrupt)?;
+    /// Reads parts, all in flight at once. The results are in the order of `parts`.
+    fn read_bytes(&self, parts: &[PartRef]) -> Vec<Result<ReadPart, StateError>> {
+        let read: Vec<Result<PartBytes, StateError>> = match &self.source {
+            PartSource::Checkpoint(reader) => {
+                let ranges: Vec<_> = parts.iter().map(|part| part.range()).collect();
+                ranges.iter().for_each(|(_, len)| self.count(*len));
+                let read = reader.read_batch(&ranges).into_iter();
+                read.map(|bytes| Ok(PartBytes::Section(bytes?))).collect()
+            }
+            PartSource::Segments(pages) => {
+                let read = read_records(&pages.segments, parts).into_iter();
+                read.map(|part| {
+                    let part = part?;
+                    let counters = &self.cache.counters;
+                    counters.index_reads.add(u64::from(part.is_from_device));
+                    counters.index_bytes_read.add(part.record().len() as u64);
+                    Ok(PartBytes::Record(part))
+                })
+                .collect()
+            }
+        };
+        let read = read.into_iter().zip(parts);
+        read.map(|(bytes, part)| bytes.map(|bytes| ReadPart { bytes, part: *part }))
+            .collect()
+    }
+
+    /// Decodes and caches a part, which must be at `path`.
+    fn decode(&self, read: &ReadPart, path: &Path) -> Result<Arc<PartialTrie>, StateError> {
+        let part = read.part;
+        let bytes = match (&read.bytes, &self.source) {
+            (PartBytes::Record(record), _) => record.bytes(),
+            (PartBytes::Section(bytes), PartSource::Checkpoint(reader)) => {
+                reader.check(part.range().0, bytes)?
+            }
+            (PartBytes::Section(bytes), PartSource::Segments(_)) => bytes,
+        };
+        let trie = PartialTrie::decode(bytes).map_err(|error| self.corrupt(part, error.what))?;
         let mut trie = trie.committed_by(self.cache.commitment);
         if trie.base() != path {
-            let what = "a part of the index with the path of another";
-            return Err(self.reader.corrupt(part.offset, what).into());
+            return Err(self.corrupt(part, OF_ANOTHER_PATH));
         }
         trie.shrink_to_fit();
-        let trie = Arc::new(trie);
-        self.cache.resident.lock().add(self.key(part), &trie);
-        self.cache.parts.insert(self.key(part), trie.clone());
+        let (key, trie) = (self.key(part), Arc::new(trie));
+        self.cache.resident.lock().add(key, &trie);
+        self.cache.parts.insert(key, trie.clone());
         Ok(trie)
     }
 
-    fn key(&self, part: PartRef) -> (u64, u64) {
-        (self.reader.sequence(), part.offset)
+    fn corrupt(&self, part: PartRef, what: &str) -> StateError {
+        match &self.source {
+            PartSource::Checkpoint(reader) => reader.corrupt(part.range().0, what).into(),
+            PartSource::Segments(pages) => corrupt_record(&pages.segments, part, what),
+        }
+    }
+
+    fn key(&self, part: PartRef) -> PartKey {
+        let file = match &self.source {
+            PartSource::Checkpoint(reader) => reader.sequence(),
+            PartSource::Segments(_) => IN_SEGMENTS,
+        };
+        (file, part)
     }
 
     fn count(&self, bytes: u64) {
@@ -228,44 +363,299 @@ impl PartFile {
     }
 }
 
-/// The parts of a shard, as they are on disk, of which some were not joined to its top.
-pub(crate) struct UnopenedParts {
-    /// All parts of the shard.
-    bytes: Vec<u8>,
-    /// Number of the checkpoint, and where the parts begin in its section.
-    sequence: u64,
-    offset: u64,
+const OF_ANOTHER_PATH: &str = "a part of the index with the path of another";
+
+/// The parts of an index on disk that a merge has opened, by the paths of their roots.
+#[derive(Default)]
+pub(crate) struct OpenedParts {
+    pub(crate) parts: BTreeMap<Path, OpenedPart>,
 }
 
-impl UnopenedParts {
-    /// Returns the bytes of a part, and its key in the cache.
-    pub(crate) fn part(&self, part: PartRef) -> Option<(&[u8], (u64, u64))> {
-        let bytes = bytes_of(&self.bytes, part)?;
-        Some((bytes, (self.sequence, self.offset + part.offset)))
+/// A part that a merge has opened.
+pub(crate) struct OpenedPart {
+    /// Where it is.
+    pub(crate) addr: PageAddr,
+    bytes: OpenedBytes,
+}
+
+enum OpenedBytes {
+    Cached(Arc<PartialTrie>),
+    Read(StoredPart),
+}
+
+impl OpenedPart {
+    /// Whether its record is this one.
+    pub(crate) fn is(&self, record: &[u8]) -> bool {
+        match &self.bytes {
+            OpenedBytes::Cached(trie) => encode_part(|out| trie.encode_to(out)) == record,
+            OpenedBytes::Read(part) => part.record() == record,
+        }
     }
 }
 
-/// Returns the bytes of a part, given all parts of its shard.
-fn bytes_of(parts: &[u8], part: PartRef) -> Option<&[u8]> {
-    let start = usize::try_from(part.offset).ok()?;
-    parts.get(start..start.checked_add(part.len as usize)?)
-}
+impl OpenedParts {
+    fn add(&mut self, of: &PartOfTop, bytes: OpenedBytes) {
+        if let Some(addr) = of.part.addr() {
+            self.parts.insert(of.path, OpenedPart { addr, bytes });
+        }
+    }
 
-/// Reads all parts of a shard with one read.
-pub(crate) fn read_all(shard: &Shard, reader: &SectionReader) -> Result<Vec<u8>, StateError> {
-    match shard.len {
-        0 => Ok(Vec::new()),
-        len => Ok(reader.read(shard.offset, len)?),
+    /// Forgets the parts whose addresses `is_taken` accepts: they are written again wherever they are needed. Returns their
+    /// addresses.
+    pub(crate) fn take_if(&mut self, is_taken: impl Fn(&PageAddr) -> bool) -> Vec<PageAddr> {
+        let taken = self.parts.extract_if(.., |_, part| is_taken(&part.addr));
+        taken.map(|(_, part)| part.addr).collect()
     }
 }
 
-/// Joins the top of a shard and those of its parts that `opens` says by the paths of their roots, in
-/// path order. `bytes` are all its parts. The others stay blinded, and are checked as well.
-pub(crate) fn join(
+/// Whether a merge opens a part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    Not,
+    /// The merge may change it.
+    Yes,
+    /// Pages that it names may be moved, or it fits into one part with a neighbour.
+    IfReadable,
+}
+
+/// A part that the top of a shard names.
+struct PartOfTop {
+    part: PartRef,
+    /// Path of its root.
+    path: Path,
+    /// Number of the branch above it, if that has only small children, which fit into one part together.
+    siblings: Option<usize>,
+    opens: Opens,
+}
+
+/// The parts that the top of a shard names, in path order, and between them the pages that it names.
+struct PartsOfTop {
+    parts: Vec<PartOfTop>,
+    /// Paths of pages, each with the number of parts before it.
+    pages: Vec<(usize, Path)>,
+    branches: usize,
+}
+
+impl PartsOfTop {
+    fn of(top: &PartialTrie) -> Self {
+        let mut found = Self {
+            parts: Vec::new(),
+            pages: Vec::new(),
+            branches: 0,
+        };
+        found.add(top, top.root(), top.base(), None);
+        found
+    }
+
+    /// Recursion is bounded by the path's 128 nibbles.
+    fn add(&mut self, top: &PartialTrie, link: Link, path: &Path, siblings: Option<usize>) {
+        match top.visit(link) {
+            NodeView::Stub(stub) => match PartRef::of(stub) {
+                None => self.pages.push((self.parts.len(), *path)),
+                Some(part) => self.parts.push(PartOfTop {
+                    part,
+                    path: *path,
+                    siblings,
+                    opens: Opens::Not,
+                }),
+            },
+            NodeView::Branch { children } => {
+                self.branches += 1;
+                let siblings = are_small(top, children).then_some(self.branches);
+                for (nibble, child) in (0u8..).zip(children) {
+                    self.add(top, *child, &path.child(nibble), siblings);
+                }
+            }
+            NodeView::Extension { path: part, child } => {
+                self.add(top, child, &path.join(&part), None);
+            }
+            NodeView::Account { key, storage, .. } => {
+                self.add(top, storage, &Path::account(&key), None);
+            }
+            NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => {}
+        }
+    }
+
+    /// Opens the parts that a merge of `dirty` may change, and with them neighbours that fit into one part together. Returns
+    /// their number.
+    fn open(&mut self, dirty: &PartialTrie) -> usize {
+        let mut openings = Openings::of(dirty);
+        let mut pages = self.pages.iter().peekable();
+        let mut with_siblings = BTreeSet::new();
+        for (at, one) in self.parts.iter_mut().enumerate() {
+            while let Some((_, page)) = pages.next_if(|(before, _)| *before <= at) {
+                openings.reached(page);
+            }
+            if openings.opens(&one.path) {
+                openings.reached(&one.path);
+                one.opens = Opens::Yes;
+                with_siblings.extend(one.siblings);
+            }
+        }
+        for one in &mut self.parts {
+            let is_neighbour = |branch| with_siblings.contains(&branch);
+            if one.opens == Opens::Not && one.siblings.is_some_and(is_neighbour) {
+                one.opens = Opens::IfReadable;
+            }
+        }
+        let opened = self.parts.iter().filter(|one| one.opens != Opens::Not);
+        opened.count()
+    }
+
+    /// Opens up to `count` other parts, from a place on that is another in each turn. Returns their number.
+    fn open_also(&mut self, turn: u64, count: usize) -> usize {
+        let closed = self.parts.iter_mut().filter(|one| one.opens == Opens::Not);
+        let mut closed: Vec<_> = closed.collect();
+        let (of, count) = (closed.len(), count.min(closed.len()));
+        // The multiples of an irrational number are spread evenly: each part has its turn.
+        let first = (u128::from(turn.wrapping_mul(GOLDEN)) * of as u128 >> 64) as usize;
+        for at in first..first + count {
+            closed[at % of].opens = Opens::IfReadable;
+        }
+        count
+    }
+}
+
+/// Whether all children of a branch in a top are parts and pages, and its parts take half of what one may take.
+fn are_small(top: &PartialTrie, children: &[Link; 16]) -> bool {
+    let mut bytes = 0;
+    let mut are_blinded = true;
+    for child in children.iter().filter(|child| !child.is_empty()) {
+        match top.visit(*child) {
+            NodeView::Stub(stub) => {
+                let part = PartRef::of(stub).and_then(PartRef::addr);
+                bytes += part.map_or(0, PageAddr::len);
+            }
+            _ => are_blinded = false,
+        }
+    }
+    are_blinded && bytes <= PART_BYTES_MAX as u64 / 2
+}
+
+/// Returns the parts that the top of a shard names, in path order.
+pub(super) fn parts_of_top(top: &PartialTrie) -> Vec<PartRef> {
+    let found = PartsOfTop::of(top);
+    found.parts.into_iter().map(|one| one.part).collect()
+}
+
+/// Reads the records of parts, all in flight at once. The results are in the order of `parts`.
+fn read_records(segments: &Segments, parts: &[PartRef]) -> Vec<Result<StoredPart, StateError>> {
+    let addrs: Option<Vec<_>> = parts.iter().map(|part| part.addr()).collect();
+    let Some(addrs) = addrs else {
+        let nowhere = |part: &PartRef| Err(corrupt_record(segments, *part, "no address"));
+        return parts.iter().map(nowhere).collect();
+    };
+    let read = segments.read_parts(&addrs).into_iter();
+    read.map(|part| Ok(part?)).collect()
+}
+
+fn corrupt_record(segments: &Segments, part: PartRef, what: &str) -> StateError {
+    match part.addr() {
+        Some(addr) => segments.corrupt_part(addr, what).into(),
+        None => StateError::Broken {
+            path: Path::EMPTY,
+            what: "a part of the index",
+        },
+    }
+}
+
+/// Returns a whole shard whose parts are in the segments, and the number of device reads that it took. The bytes of parts in
+/// `restored` are not read.
+pub(super) fn joined_from_segments(
     shard: &Shard,
-    reader: &SectionReader,
-    bytes: &[u8],
-    opens: &mut impl FnMut(&Path) -> bool,
+    segments: &Segments,
+    restored: &HashMap<PartRef, Vec<u8>>,
+) -> Result<(PartialTrie, u64), StateError> {
+    let mut parts = parts_of_top(&shard.trie);
+    parts.retain(|part| !restored.contains_key(part));
+    let mut records = Vec::with_capacity(parts.len());
+    let mut reads = 0;
+    for part in read_records(segments, &parts) {
+        let part = part?;
+        reads += u64::from(part.is_from_device);
+        records.push(part);
+    }
+    // Parts are joined in path order.
+    let mut next = parts.iter().zip(&records);
+    let mut bytes_of = |part: PartRef| {
+        if let Some(bytes) = restored.get(&part) {
+            return Some(Ok(&bytes[..]));
+        }
+        let (_, record) = next.find(|(found, _)| **found == part)?;
+        Some(Ok(record.bytes()))
+    };
+    let corrupt = |part: PartRef, what: &str| corrupt_record(segments, part, what);
+    Ok((join(shard, &mut bytes_of, &corrupt)?, reads))
+}
+
+/// A part in the segments that can't be read.
+pub struct LostPart {
+    /// Path of its root.
+    pub path: Path,
+    /// Its root: reference and place.
+    pub stub: Stub,
+    /// Why it can't be read.
+    pub why: StateError,
+}
+
+/// Finds the damaged parts of a shard in the segments.
+pub(super) fn lost_parts(shard: &Shard, segments: &Segments) -> Result<Vec<LostPart>, StateError> {
+    let found = PartsOfTop::of(&shard.trie).parts;
+    let parts: Vec<_> = found.iter().map(|one| one.part).collect();
+    let mut lost = Vec::new();
+    for (one, read) in found.iter().zip(read_records(segments, &parts)) {
+        let decoded = read.and_then(|part| {
+            let trie = PartialTrie::decode(part.bytes());
+            let trie = trie.map_err(|error| corrupt_record(segments, one.part, error.what))?;
+            match *trie.base() == one.path {
+                true => Ok(()),
+                false => Err(corrupt_record(segments, one.part, OF_ANOTHER_PATH)),
+            }
+        });
+        match decoded {
+            Ok(()) => {}
+            Err(why) if why.is_damage() => {
+                let link = shard.trie.find_or_stub(&one.path).map(|(link, _)| link);
+                let stub = link.and_then(|link| shard.trie.as_stub(link));
+                let (path, stub) = (
+                    one.path,
+                    stub.ok_or(StateError::Broken {
+                        path: one.path,
+                        what: "a part of the index in its top",
+                    })?,
+                );
+                lost.push(LostPart { path, stub, why });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(lost)
+}
+
+/// Returns a whole shard whose parts are in a checkpoint, with one read.
+pub(super) fn joined(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie, StateError> {
+    let bytes = match shard.len {
+        0 => Vec::new(),
+        len => reader.read(shard.offset, len)?,
+    };
+    let mut bytes_of = |part: PartRef| {
+        let (offset, len) = part.range();
+        let start = usize::try_from(offset).ok()?;
+        let bytes = bytes.get(start..start.checked_add(len as usize)?)?;
+        Some(reader.check(shard.offset + offset, bytes))
+    };
+    let corrupt = |part: PartRef, what: &str| {
+        let offset = shard.offset.saturating_add(part.range().0);
+        reader.corrupt(offset, what).into()
+    };
+    join(shard, &mut bytes_of, &corrupt)
+}
+
+/// Joins the top of a shard and all its parts. `bytes_of` returns those of a part that the top names, in path order.
+fn join<'a>(
+    shard: &Shard,
+    bytes_of: &mut dyn FnMut(PartRef) -> Option<Result<&'a [u8], StoreError>>,
+    corrupt: &dyn Fn(PartRef, &str) -> StateError,
 ) -> Result<PartialTrie, StateError> {
     let (top, base) = (&*shard.trie, *shard.trie.base());
     let mut part_of = |whole: &mut PartialTrie, link: Link, at: &Path| {
@@ -275,17 +665,10 @@ pub(crate) fn join(
         let Some(part) = PartRef::of(stub) else {
             return Ok(None);
         };
-        let offset = shard.offset + part.offset;
         let what = "a part of the index lies outside of its shard";
-        let bytes = bytes_of(bytes, part).ok_or_else(|| reader.corrupt(offset, what))?;
-        let bytes = reader.check(offset, bytes)?;
-        if !opens(at) {
-            return Ok(Some(whole.push_stub(*stub)));
-        }
+        let bytes = bytes_of(part).ok_or_else(|| corrupt(part, what))??;
         let grafted = whole.graft_encoded(at, bytes);
-        Ok(Some(
-            grafted.map_err(|error| reader.corrupt(offset, error.what))?,
-        ))
+        Ok(Some(grafted.map_err(|error| corrupt(part, error.what))?))
     };
     let mut whole = PartialTrie::new(base).committed_by(top.commitment());
     let root = copy(top, top.root(), &base, &mut whole, &mut part_of)?;

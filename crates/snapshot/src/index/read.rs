@@ -4,18 +4,27 @@ use super::{
     blocks::{SplitShard, split},
     files::IndexChain,
     lookup::Index,
-    parts::{PartCache, PartFile, join, read_all},
-    section::{CHANGED, CHANGES, INDEX, TOPS, parse_section},
+    part_ref::PartRef,
+    parts::{
+        LostPart, PartCache, PartFile, joined, joined_from_segments, lost_parts, parts_of_top,
+    },
+    section::{CHANGED, CHANGES, INDEX, TOPS, damaged_section, parse_section},
     shard::Shard,
 };
-use crate::base::{error::StateError, layout::shard_prefix, pool};
+use crate::{
+    base::{error::StateError, layout::shard_prefix, pool},
+    pages::Pages,
+};
 use cambium_primitives::{DecodeError, Reader};
-use cambium_store::{Checkpoint, SectionReader};
+use cambium_store::{Checkpoint, PageAddr, SectionReader, Segments};
 use cambium_trie::{Commitment, PartialTrie, SHARDS};
 use rayon::prelude::*;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Result of reading the index from a checkpoint.
@@ -25,6 +34,16 @@ pub enum LoadedIndex {
     /// The index exceeds its memory limit and is stored as changes, so that its parts can't be read
     /// singly. The caller must write a checkpoint with the whole index first.
     TooLarge(StoredIndex),
+    /// The tops of an index whose parts are in the segments. The caller opens these first.
+    InSegments(SegmentIndex),
+}
+
+/// An index whose parts are in the segments, as its checkpoint has it: the tops.
+pub struct SegmentIndex {
+    tops: Vec<Shard>,
+    files: IndexChain,
+    /// Parts that were restored: what would be read if they were intact.
+    restored: HashMap<PartRef, Vec<u8>>,
 }
 
 /// An index as stored in a chain of checkpoints, read shard by shard.
@@ -49,6 +68,89 @@ struct ShardChanges {
     len: u64,
     /// Number of pages that the shard names after these changes.
     pages: u64,
+}
+
+impl SegmentIndex {
+    /// Opens the index with its parts in the segments of `pages`: in memory if it fits into its limit there and all of its
+    /// parts can be read, else on disk. Shards are decoded in parallel. Also returns the error of a damaged part that keeps it
+    /// on disk.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails. Damaged parts are reported to whatever needs them.
+    pub fn open(
+        self,
+        pages: &Arc<Pages>,
+        cache: &Arc<PartCache>,
+    ) -> Result<(Index, Option<StateError>), StateError> {
+        let bytes_max = cache.bytes_max();
+        let lens = self.tops.iter().map(|shard| shard.len);
+        let bytes = lens.fold(0, u64::saturating_add);
+        let whole = |shard: usize| self.whole(shard, &pages.segments);
+        let in_memory = match may_fit(bytes, bytes_max) {
+            true => in_memory(&self.tops, &whole, bytes_max),
+            false => Ok(None),
+        };
+        let file = PartFile::in_segments(pages.clone(), cache.clone());
+        let on_disk = Index::new(self.tops, Some(file), self.files);
+        match in_memory {
+            Ok(Some(shards)) => {
+                let stale_parts = on_disk.parts_in_segments();
+                let index = Index::new(shards, None, self.files);
+                let index = Index {
+                    stale_parts,
+                    ..index
+                };
+                Ok((index, None))
+            }
+            Ok(None) => Ok((on_disk, None)),
+            Err(error) if error.is_damage() => Ok((on_disk, Some(error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a whole shard, 0 to 255. Returns it with the number of pages that it names.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the shard can't be read or decoded.
+    pub fn whole(
+        &self,
+        shard: usize,
+        segments: &Segments,
+    ) -> Result<(PartialTrie, u64), StateError> {
+        let shard = &self.tops[shard];
+        let (trie, _) = joined_from_segments(shard, segments, &self.restored)?;
+        Ok((trie, shard.pages))
+    }
+
+    /// Finds the damaged parts of a shard, 0 to 255.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails.
+    pub fn lost_parts(
+        &self,
+        shard: usize,
+        segments: &Segments,
+    ) -> Result<Vec<LostPart>, StateError> {
+        lost_parts(&self.tops[shard], segments)
+    }
+
+    /// Puts the subtrie `trie` in place of a damaged part, for [`SegmentIndex::whole`].
+    pub fn restore(&mut self, lost: &LostPart, trie: &PartialTrie) {
+        if let Some(part) = PartRef::of(&lost.stub) {
+            let mut bytes = Vec::new();
+            trie.encode_to(&mut bytes);
+            self.restored.insert(part, bytes);
+        }
+    }
+
+    /// Returns the addresses of all parts.
+    pub fn parts(&self) -> Vec<PageAddr> {
+        let parts = self.tops.iter().flat_map(|shard| parts_of_top(&shard.trie));
+        parts.filter_map(PartRef::addr).collect()
+    }
 }
 
 impl StoredIndex {
@@ -87,9 +189,7 @@ impl StoredIndex {
     /// [`StateError::Store`] if the shard can't be read or decoded.
     pub fn whole(&self, shard: usize) -> Result<(PartialTrie, u64), StateError> {
         let top = &self.tops[shard];
-        let mut trie = join(top, &self.parts, &read_all(top, &self.parts)?, &mut |_| {
-            true
-        })?;
+        let mut trie = joined(top, &self.parts)?;
         let mut pages = top.pages;
         for CheckpointChanges { reader, shards } in &self.changes {
             let ShardChanges { offset, len, .. } = shards[shard];
@@ -105,7 +205,7 @@ impl StoredIndex {
 }
 
 /// Reads the index of a checkpoint: whole if it fits into its memory limit, otherwise its tops, or
-/// [`LoadedIndex::TooLarge`] if it is stored as changes. Verifies all of its bytes in each case.
+/// [`LoadedIndex::TooLarge`] if it is stored as changes. Verifies all of its bytes in the checkpoints.
 /// Shards are decoded in parallel.
 pub(crate) fn read_index(
     checkpoint: &Checkpoint,
@@ -123,38 +223,27 @@ pub(crate) fn read_index(
         Some(IndexChain::new(checkpoint.id(), bytes_of, before))
     });
     let files = files.expect("a checkpoint");
+    let Some(parts_bytes) = chain[0].section_len(INDEX) else {
+        let tops = read_tops(chain[0], cache.commitment())?;
+        let mut parts = tops.iter().flat_map(|top| parts_of_top(&top.trie));
+        let is_in_file = tops.iter().any(|top| top.offset > 0) || chain.len() > 1;
+        if is_in_file || parts.any(|part| part.addr().is_none()) {
+            let what = "a part of the index that is not in the segments";
+            let source = DecodeError { what, offset: 0 };
+            return Err(damaged_section(chain[0], TOPS, source));
+        }
+        return Ok(LoadedIndex::InSegments(SegmentIndex {
+            tops,
+            files,
+            restored: HashMap::new(),
+        }));
+    };
     let index = StoredIndex::open(&chain, cache.commitment())?;
     let bytes_max = cache.bytes_max();
-    // A blinded node takes 41 bytes on disk, and at least 38 in memory.
-    if chain[0].section_len(INDEX).unwrap_or(0) / 41 * 38 <= bytes_max {
-        let taken = AtomicU64::new(0);
-        let whole = |shard: usize| -> Result<Option<Shard>, StateError> {
-            if taken.load(Ordering::Relaxed) > bytes_max {
-                return Ok(None);
-            }
-            let (trie, pages) = index.whole(shard)?;
-            let SplitShard { top, blocks } = split(&trie)?;
-            let Shard { offset, len, .. } = index.tops[shard];
-            let shard = Shard {
-                trie: top,
-                blocks,
-                pages,
-                offset,
-                len,
-            };
-            taken.fetch_add(shard.memory_bytes() as u64, Ordering::Relaxed);
-            Ok(Some(shard))
-        };
-        let whole: Result<Option<Vec<_>>, _> = pool::install(|| {
-            (0..SHARDS)
-                .into_par_iter()
-                .map(whole)
-                .collect::<Result<_, _>>()
-        });
+    if may_fit(parts_bytes, bytes_max) {
+        let whole = in_memory(&index.tops, &|shard| index.whole(shard), bytes_max);
         let whole = whole.map_err(|error| first_damage(&index).unwrap_or(error))?;
-        if let Some(whole) = whole
-            && taken.into_inner() <= bytes_max
-        {
+        if let Some(whole) = whole {
             return Ok(LoadedIndex::Index(Index::new(whole, None, files)));
         }
     }
@@ -165,12 +254,51 @@ pub(crate) fn read_index(
     if !index.changes.is_empty() {
         return Ok(LoadedIndex::TooLarge(index));
     }
-    let parts = PartFile::new(index.parts, cache.clone());
+    let parts = PartFile::in_checkpoint(index.parts, cache.clone());
     Ok(LoadedIndex::Index(Index::new(
         index.tops,
         Some(parts),
         files,
     )))
+}
+
+/// Whether an index whose parts take `bytes` bytes on disk may fit into `bytes_max` bytes of memory.
+const fn may_fit(bytes: u64, bytes_max: u64) -> bool {
+    // A blinded node takes 41 bytes on disk, and at least 38 in memory.
+    bytes / 41 * 38 <= bytes_max
+}
+
+/// Reads all shards into memory. Returns `None` if they take more than `bytes_max` bytes there.
+fn in_memory(
+    tops: &[Shard],
+    whole: &(dyn Fn(usize) -> Result<(PartialTrie, u64), StateError> + Sync),
+    bytes_max: u64,
+) -> Result<Option<Vec<Shard>>, StateError> {
+    let taken = AtomicU64::new(0);
+    let one = |shard: usize| -> Result<Option<Shard>, StateError> {
+        if taken.load(Ordering::Relaxed) > bytes_max {
+            return Ok(None);
+        }
+        let (trie, pages) = whole(shard)?;
+        let SplitShard { top, blocks } = split(&trie)?;
+        let Shard { offset, len, .. } = tops[shard];
+        let shard = Shard {
+            trie: top,
+            blocks,
+            pages,
+            offset,
+            len,
+        };
+        taken.fetch_add(shard.memory_bytes() as u64, Ordering::Relaxed);
+        Ok(Some(shard))
+    };
+    let all: Option<Vec<_>> = pool::install(|| {
+        (0..SHARDS)
+            .into_par_iter()
+            .map(one)
+            .collect::<Result<_, _>>()
+    })?;
+    Ok(all.filter(|_| taken.into_inner() <= bytes_max))
 }
 
 /// Returns the error of the first damaged shard. Threads find damaged shards in any order, but a

@@ -5,7 +5,12 @@ use crate::base::error::StateError;
 use cambium_primitives::{DecodeError, Reader};
 use cambium_store::Checkpoint;
 
-/// Section with the parts of a whole index.
+/// Maximum size of a part with its checksum, in bytes: one device read, about as fast as that of a
+/// single block. Larger subtries are split at their topmost branch. In an evenly distributed state,
+/// parts have at least a sixteenth of this size, and tops take at most a tenth of the index.
+pub(super) const PART_BYTES_MAX: usize = 8 * 1024;
+
+/// Section with the parts of a whole index. Without it, the parts that `tops` names are in the segments.
 pub(super) const INDEX: &str = "index";
 /// Section with the tops of a whole index.
 pub(super) const TOPS: &str = "tops";

@@ -20,21 +20,16 @@ pub(super) struct Shard {
     pub(super) blocks: Arc<[Arc<Block>]>,
     /// Number of pages that the whole shard names.
     pub(super) pages: u64,
-    /// Offset of its parts, which are contiguous, in the section of the checkpoint, in bytes.
+    /// Offset of its parts, which are contiguous, in the section of a checkpoint, in bytes. 0 if they are in the segments.
     pub(super) offset: u64,
-    /// Length of its parts, in bytes.
+    /// Length of its parts on disk, in bytes.
     pub(super) len: u64,
 }
 
 impl Shard {
-    /// Returns the position in the section of the part that a stub of the top names, or `None` if
-    /// the stub names a page.
+    /// Returns where the part is that a stub of the top names, or `None` if the stub names a page.
     pub(super) fn part_of(&self, stub: &Stub) -> Option<PartRef> {
-        let part = PartRef::of(stub)?;
-        Some(PartRef {
-            offset: self.offset.saturating_add(part.offset),
-            ..part
-        })
+        Some(PartRef::of(stub)?.from_start(self.offset))
     }
 
     /// Memory of top and blocks, in bytes.

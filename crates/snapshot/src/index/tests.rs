@@ -1,21 +1,24 @@
-//! Tests of an index in blocks: it answers as the trie that was divided, and a merge shares with the
+//! Tests of an index in blocks, and of one in parts: it answers as the trie that was divided, and a merge shares with the
 //! old index what it does not change.
 
 use super::{
     block::Block,
-    lookup::{HeldParts, Index, IndexLookup, TrieRef},
+    lookup::{HeldParts, Index, IndexLookup, Opened, TrieRef},
     part_ref::PartRef,
     parts::PartCache,
     read::{LoadedIndex, read_index},
     shard::copy,
     write::{IndexWriter, TouchedNodes},
 };
-use crate::base::{counters::Counters, layout::shard_prefix};
+use crate::{
+    base::{counters::Counters, layout::shard_prefix},
+    pages::Pages,
+};
 use alloy_primitives::{B256, U256};
 use cambium_disk::{Disk, FaultyDisk};
 use cambium_primitives::{Account, Path};
 use cambium_seeds::Random;
-use cambium_store::Checkpoint;
+use cambium_store::{Checkpoint, SegmentOptions, Segments};
 use cambium_trie::{
     Batch, Commitment, LeafValue, Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place,
     SHARDS, Stub,
@@ -121,9 +124,13 @@ fn cache(bytes_max: u64) -> Arc<PartCache> {
     Arc::new(PartCache::new(bytes_max, Commitment::default(), counters))
 }
 
-/// An index in which one shard is `whole`, and all others are empty.
+/// An index in memory in which one shard is `whole`, and all others are empty.
 fn index(disk: &Arc<dyn Disk>, whole: &PartialTrie) -> Index {
-    let cache = cache(u64::MAX);
+    index_of(disk, whole, cache(u64::MAX))
+}
+
+/// The same index with the memory that `cache` allows.
+fn index_of(disk: &Arc<dyn Disk>, whole: &PartialTrie, cache: Arc<PartCache>) -> Index {
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), cache, None, false).unwrap();
     for shard in 0..SHARDS {
         match shard {
@@ -289,7 +296,7 @@ fn a_merge_makes_the_blocks_above_its_pages_anew_and_shares_all_others() {
         let mut account = key(&mut random);
         account[0] = SHARD as u8;
         let path = Path::account(&account);
-        let opened = old.opened(SHARD, &expanded(&whole, &path), false).unwrap();
+        let opened = old.opened(SHARD, &expanded(&whole, &path), None).unwrap();
         let Some((link, _)) = opened.trie.find_or_stub(&path) else {
             panic!("no page at {path}")
         };
@@ -334,6 +341,168 @@ fn a_merge_makes_the_blocks_above_its_pages_anew_and_shares_all_others() {
         assert_eq!(read.memory_bytes(), new.memory_bytes());
         old = new;
     }
+}
+
+/// The pages of an empty state on `disk`.
+fn empty_pages(disk: &Arc<dyn Disk>) -> Arc<Pages> {
+    let sizes = SegmentOptions {
+        segment_bytes_max: 32 << 10,
+        ..SegmentOptions::default()
+    };
+    let (segments, _) = Segments::open(disk.clone(), sizes, 7, None, &[]).unwrap();
+    segments.settle().unwrap();
+    Arc::new(Pages::new(segments, 1 << 20, Arc::new(Counters::default())))
+}
+
+/// The index of the newest checkpoint, with its parts in the segments of `pages`, and `bytes_max` bytes of memory.
+fn read_from_segments(disk: &Arc<dyn Disk>, pages: &Arc<Pages>, bytes_max: u64) -> Index {
+    let sequence = Checkpoint::newest(&**disk).unwrap().unwrap();
+    let checkpoint = Checkpoint::open(disk, sequence).unwrap();
+    let cache = cache(bytes_max);
+    let Ok(LoadedIndex::InSegments(found)) = read_index(&checkpoint, &cache) else {
+        panic!("an index whose parts are in the segments");
+    };
+    let (index, damage) = found.open(pages, &cache).unwrap();
+    assert!(damage.is_none());
+    assert_eq!(index.is_resident(), bytes_max > 0);
+    index
+}
+
+#[test]
+fn an_index_in_segments_is_what_a_fresh_one_is_after_many_merges_that_write_one_part_each() {
+    let mut random = Random::new(8);
+    let mut whole = full(&mut random, 3);
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(8));
+    let pages = empty_pages(&disk);
+    // It is too large for its memory, and in the checkpoint.
+    let mut old = index_of(&disk, &whole, cache(0));
+    assert!(!old.is_resident() && !old.is_in_segments());
+    let (mut live, mut further) = (HashSet::new(), 0);
+    for round in 0..60u64 {
+        let mut account = key(&mut random);
+        account[0] = SHARD as u8;
+        let path = Path::account(&account);
+        // Now and then pages are to be moved, and further parts opened.
+        let turn = (round % 5 == 4).then_some(round);
+        let opened = old.opened(SHARD, &expanded(&whole, &path), turn).unwrap();
+        let to = Stub {
+            node: NodeRef::hash(key(&mut random)),
+            kind: Some(NodeKind::Branch),
+            place: Some(page(&mut random)),
+        };
+        let (after, touched) = edited(&opened.trie, &path, to);
+        whole = edited(&whole, &path, to).0;
+        let written = pages.counters.index_parts_written.get();
+        let writer = IndexWriter::in_segments(disk.clone(), pages.clone(), cache(0), &old).unwrap();
+        for shard in (0..SHARDS).filter(|shard| *shard != SHARD) {
+            if !writer.put_unchanged(shard).unwrap() {
+                let nothing = PartialTrie::new(shard_prefix(shard));
+                let opened = old.opened(shard, &nothing, None).unwrap();
+                writer
+                    .put_edited(shard, &opened, &opened.trie, None, 0)
+                    .unwrap();
+            }
+        }
+        // After pages were moved, everything is compared.
+        let touched = Some(&touched).filter(|_| turn.is_none());
+        let count = old.pages_of(SHARD);
+        let dead = writer
+            .put_edited(SHARD, &opened, &after, touched, count)
+            .unwrap();
+        pages.segments.sync().unwrap();
+        let (new, bytes) = writer.finish().unwrap().seal().unwrap();
+        let written = pages.counters.index_parts_written.get() - written;
+        match round {
+            0 => assert_eq!((written, dead.len()), (256, 0)),
+            _ => {
+                assert_eq!((written, dead.len()), (1, 1), "round {round}");
+                assert!(live.remove(&dead[0]), "a part that was not there");
+                assert!(bytes < 20 << 10, "{bytes} bytes of a checkpoint");
+            }
+        }
+        if let (Opened::Parts(parts), true) = (&opened.opened, round > 0) {
+            assert_eq!(parts.parts.len() > 1, turn.is_some());
+            further += parts.parts.len() - 1;
+        }
+        let named: HashSet<_> = new.parts_in_segments().into_iter().collect();
+        assert!(live.iter().all(|part| named.contains(part)));
+        assert_eq!(named.len(), 256);
+        live = named;
+        assert_eq!(encoded(&new.whole(SHARD).unwrap()), encoded(&whole));
+        let lens = live.iter().map(|part| part.len());
+        assert_eq!(new.bytes_on_disk(), lens.sum::<u64>());
+        if round % 10 == 3 {
+            for bytes_max in [0, u64::MAX] {
+                let again = read_from_segments(&disk, &pages, bytes_max);
+                assert_eq!(encoded(&again.whole(SHARD).unwrap()), encoded(&whole));
+                assert_eq!(again.pages(), new.pages());
+                let named: HashSet<_> = again.parts_in_segments().into_iter().collect();
+                assert_eq!(named, live);
+                assert!(again.files().is_whole_due());
+                let mut held = HeldParts::default();
+                for _ in 0..50 {
+                    let mut account = key(&mut random);
+                    account[0] = SHARD as u8;
+                    let path = Path::account(&account);
+                    let IndexLookup::Page { stub, depth } =
+                        again.look_up(&path, &mut held).unwrap()
+                    else {
+                        panic!("no page at {path}");
+                    };
+                    let got = format!("{stub:?} at {depth}");
+                    assert_eq!(got, answer(&whole.lookup(&path)));
+                }
+            }
+        }
+        old = new;
+    }
+    assert!(further >= 12, "{further} parts of other pages");
+}
+
+#[test]
+fn small_neighbours_become_one_part_when_one_of_them_is_opened() {
+    let mut random = Random::new(2);
+    // Sixteen children of the root, each of sixteen pages: one part of 11 KiB would be too large.
+    let mut whole = full(&mut random, 2);
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(2));
+    let pages = empty_pages(&disk);
+    let mut old = index_of(&disk, &whole, cache(0));
+    let mut counts = Vec::new();
+    // Most pages go, one child of the root after another.
+    for nibble in (0..16u8).chain([0]) {
+        let mut account = key(&mut random);
+        (account[0], account[1]) = (SHARD as u8, nibble << 4 | 1);
+        let path = Path::account(&account);
+        let opened = old.opened(SHARD, &expanded(&whole, &path), None).unwrap();
+        let thin_out = |trie: &PartialTrie| {
+            let mut trie = trie.clone();
+            let parent = trie.find(&path.prefix(3)).unwrap();
+            (2..16).for_each(|child| trie.set_child(parent, child, Link::EMPTY));
+            let above = [parent, trie.root()];
+            trie.set_child(trie.root(), nibble, parent);
+            above.iter().for_each(|link| trie.clear_cached_ref(*link));
+            trie.hash_nodes(above, &mut Batch::new());
+            trie
+        };
+        let after = thin_out(&opened.trie);
+        whole = thin_out(&whole);
+        let writer = IndexWriter::in_segments(disk.clone(), pages.clone(), cache(0), &old).unwrap();
+        for shard in (0..SHARDS).filter(|shard| *shard != SHARD) {
+            if !writer.put_unchanged(shard).unwrap() {
+                let nothing = PartialTrie::new(shard_prefix(shard));
+                let opened = old.opened(shard, &nothing, None).unwrap();
+                writer
+                    .put_edited(shard, &opened, &opened.trie, None, 0)
+                    .unwrap();
+            }
+        }
+        writer.put_edited(SHARD, &opened, &after, None, 0).unwrap();
+        pages.segments.sync().unwrap();
+        old = writer.finish().unwrap().seal().unwrap().0;
+        assert_eq!(encoded(&old.whole(SHARD).unwrap()), encoded(&whole));
+        counts.push(old.parts_in_segments().len());
+    }
+    assert_eq!((counts[0], counts.last()), (16, Some(&1)), "{counts:?}");
 }
 
 #[test]

@@ -3,36 +3,43 @@
 use super::{
     blocks::{SplitShard, UnopenedBlocks, split},
     files::IndexChain,
-    lookup::{Index, OpenedShard, Unopened},
+    lookup::{Index, Opened, OpenedShard},
     part_ref::PartRef,
-    parts::{PartCache, PartFile, UnopenedParts},
-    section::{CHANGED, CHANGES, INDEX, TOPS},
+    parts::{OpenedParts, PartCache, PartFile, parts_of_top},
+    section::{CHANGED, CHANGES, INDEX, PART_BYTES_MAX, TOPS},
     shard::{Shard, copy},
 };
-use crate::base::error::StateError;
+use crate::{base::error::StateError, pages::Pages};
 use cambium_disk::{Disk, WritePace};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, put_varint};
-use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, PageAddr, put_piece};
+use cambium_store::{
+    CheckpointId, CheckpointWriter, PART_HEAD_BYTES, PIECE_SUM_BYTES, PageAddr, encode_part,
+    put_piece,
+};
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashSet, sync::Arc};
 
-/// Maximum size of a part with its checksum, in bytes: one device read, about as fast as that of a
-/// single block. Larger subtries are split at their topmost branch. In an evenly distributed state,
-/// parts have at least a sixteenth of this size, and tops take at most a tenth of the index.
-const PART_BYTES_MAX: usize = 8 * 1024;
-
 /// Expanded nodes of a shard that a merge has added, or below which it has changed something.
 pub type TouchedNodes = HashSet<Link, FxBuildHasher>;
 
-/// Writes an index to a new checkpoint: the whole index, or its changes since the previous one. Any
-/// number of threads may add shards.
+/// Writes an index to a new checkpoint: the whole index, its changes since the previous one, or its tops, with the parts
+/// that have changed in the segments. Any number of threads may add shards.
 pub struct IndexWriter<'a> {
     cache: Arc<PartCache>,
-    /// The previous index, if only changes are written.
-    before: Option<&'a Index>,
+    form: Form<'a>,
     state: Mutex<WriterState>,
+}
+
+/// What of an index is written.
+enum Form<'a> {
+    /// All parts, to the checkpoint.
+    Whole,
+    /// The changes since the previous index.
+    Changes(&'a Index),
+    /// Parts to the segments: those that the previous index has not, or all if it has its parts elsewhere.
+    Segments(Arc<Pages>, &'a Index),
 }
 
 /// The part of an [`IndexWriter`] that [`IndexWriter::put`] changes.
@@ -43,22 +50,17 @@ struct WriterState {
     keeps: bool,
     /// Memory of the blocks written so far, in bytes.
     kept_bytes: u64,
-    copied: Vec<CopiedPart>,
 }
-
-/// A part that was copied as it was: its key in the cache, and its new offset, at first relative to
-/// the first part of its shard.
-type CopiedPart = ((u64, u64), u64);
 
 /// A shard that [`IndexWriter::put`] has written.
 struct WrittenShard {
     /// The top above parts. `None` if only changes are written.
-    top: Option<PartialTrie>,
+    top: Option<Arc<PartialTrie>>,
     /// The top above blocks. `None` if the index exceeds its memory limit.
     kept: Option<SplitShard>,
     /// Number of pages that the shard names.
     pages: u64,
-    /// Offset of its parts or changes in the section, in bytes.
+    /// Offset of its parts or changes in the section, in bytes. 0 if its parts are in the segments.
     offset: u64,
     /// Length of its parts or changes, in bytes.
     len: u64,
@@ -70,8 +72,9 @@ pub struct WrittenIndex {
     pub checkpoint: CheckpointWriter,
     cache: Arc<PartCache>,
     shards: Vec<Shard>,
-    copied: Vec<CopiedPart>,
     is_resident: bool,
+    /// The pages of the segments that its parts are in, if they are there.
+    pages: Option<Arc<Pages>>,
     /// Checkpoints of the previous index, if only changes are written.
     before: Option<IndexChain>,
 }
@@ -97,7 +100,25 @@ impl<'a> IndexWriter<'a> {
         let after = after.map(|files| files.newest);
         let mut checkpoint = CheckpointWriter::create(disk, after)?.with_pace(pace);
         checkpoint.section(INDEX)?;
-        Ok(Self::new(checkpoint, cache, None, !is_too_large))
+        Ok(Self::new(checkpoint, cache, Form::Whole, !is_too_large))
+    }
+
+    /// Begins a checkpoint of an index on disk, after that of the index `before`: it gets all tops, and the segments of
+    /// `pages` the parts that have changed; all parts, if `before` has its own elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the checkpoint can't be created.
+    pub fn in_segments(
+        disk: Arc<dyn Disk>,
+        pages: Arc<Pages>,
+        cache: Arc<PartCache>,
+        before: &'a Index,
+    ) -> Result<Self, StateError> {
+        let pace = pages.segments.pace().clone();
+        let checkpoint = CheckpointWriter::create(disk, Some(before.files.newest))?;
+        let form = Form::Segments(pages, before);
+        Ok(Self::new(checkpoint.with_pace(pace), cache, form, false))
     }
 
     /// Begins a checkpoint with only the changes since the index `before`, on that index's
@@ -115,13 +136,13 @@ impl<'a> IndexWriter<'a> {
         let on = before.files.newest;
         let mut checkpoint = CheckpointWriter::create_incremental(disk, on)?.with_pace(pace);
         checkpoint.section(CHANGES)?;
-        Ok(Self::new(checkpoint, cache, Some(before), true))
+        Ok(Self::new(checkpoint, cache, Form::Changes(before), true))
     }
 
     fn new(
         checkpoint: CheckpointWriter,
         cache: Arc<PartCache>,
-        before: Option<&'a Index>,
+        form: Form<'a>,
         keeps: bool,
     ) -> Self {
         let state = Mutex::new(WriterState {
@@ -129,13 +150,13 @@ impl<'a> IndexWriter<'a> {
             shards: (0..SHARDS).map(|_| None).collect(),
             keeps,
             kept_bytes: 0,
-            copied: Vec::new(),
         });
-        Self {
-            cache,
-            before,
-            state,
-        }
+        Self { cache, form, state }
+    }
+
+    /// Whether all parts are written, so that those that the previous index has in the segments are to be retired.
+    pub const fn is_whole(&self) -> bool {
+        matches!(self.form, Form::Whole)
     }
 
     /// Writes a whole shard, 0 to 255, that names `pages` pages, to a checkpoint with a whole index.
@@ -144,24 +165,31 @@ impl<'a> IndexWriter<'a> {
     ///
     /// [`StateError::Store`] if writing fails; [`StateError::Broken`] if a node of the shard is not
     /// hashed.
+    ///
+    /// # Panics
+    ///
+    /// If the checkpoint does not get a whole index.
     pub fn put(&self, shard: usize, whole: &PartialTrie, pages: u64) -> Result<(), StateError> {
+        assert!(
+            self.is_whole(),
+            "a whole shard for a checkpoint without parts"
+        );
         let kept = self.keeps().then(|| split(whole)).transpose()?;
-        self.add(
-            shard,
-            ShardBytes::Parts(split_into_parts(whole, None)?.into()),
-            kept,
-            pages,
-        )
+        let bytes = ShardBytes::Parts(split_into_section(whole)?);
+        self.add(shard, bytes, kept, pages)
     }
 
     /// Writes a shard, 0 to 255, of which `index` is an edited copy of `before`. It names `pages`
     /// pages. Subtries whose root is not among the nodes `touched` are not compared with `before`; with
-    /// `None` all are. What was not opened stays as it is: blocks are shared, and the bytes of parts
-    /// copied.
+    /// `None` all are. What was not opened stays as it is. Returns the parts in the segments that the shard no longer names.
     ///
     /// # Errors
     ///
     /// As [`IndexWriter::put`].
+    ///
+    /// # Panics
+    ///
+    /// If the index before is on disk, and this one is not written to the segments.
     pub fn put_edited(
         &self,
         shard: usize,
@@ -169,48 +197,76 @@ impl<'a> IndexWriter<'a> {
         index: &PartialTrie,
         touched: Option<&TouchedNodes>,
         pages: u64,
-    ) -> Result<(), StateError> {
-        let bytes = match (self.before, &before.unopened) {
-            (Some(_), Unopened::Blocks(blocks)) => {
+    ) -> Result<Vec<PageAddr>, StateError> {
+        let whole;
+        let index_with_all = match &before.opened {
+            Opened::Blocks(blocks) if !matches!(self.form, Form::Changes(_)) => {
+                whole = blocks.joined(index);
+                &whole
+            }
+            Opened::Blocks(_) | Opened::Parts(_) => index,
+        };
+        let mut dead = Vec::new();
+        let bytes = match (&self.form, &before.opened) {
+            (Form::Changes(_), Opened::Blocks(blocks)) => {
                 ShardBytes::Changes(encode_edits(&before.trie, index, touched, blocks))
             }
-            (_, Unopened::Blocks(blocks)) => {
-                ShardBytes::Parts(split_into_parts(&blocks.joined(index), None)?.into())
+            (Form::Segments(to, _), opened) => {
+                let none = OpenedParts::default();
+                let (old, touched) = match opened {
+                    Opened::Parts(parts) => (parts, touched),
+                    Opened::Blocks(_) => (&none, None),
+                };
+                let (top, retired) = put_in_segments(index_with_all, old, touched, to)?;
+                dead = retired;
+                let parts = parts_of_top(&top).into_iter().filter_map(PartRef::addr);
+                let len = parts.map(PageAddr::len).sum();
+                ShardBytes::InSegments(Arc::new(top), len)
             }
-            (_, Unopened::Parts(parts)) => {
-                ShardBytes::Parts(split_into_parts(index, parts.as_ref())?.into())
+            (Form::Whole, Opened::Blocks(_)) => {
+                ShardBytes::Parts(split_into_section(index_with_all)?)
+            }
+            (Form::Whole | Form::Changes(_), Opened::Parts(_)) => {
+                panic!("an index on disk goes to the segments")
             }
         };
-        let kept = match &before.unopened {
-            Unopened::Blocks(blocks) if self.keeps() => Some(blocks.split(index)?),
-            Unopened::Blocks(_) | Unopened::Parts(_) => None,
+        let kept = match &before.opened {
+            Opened::Blocks(blocks) if self.keeps() => Some(blocks.split(index)?),
+            Opened::Blocks(_) | Opened::Parts(_) => None,
         };
-        self.add(shard, bytes, kept, pages)
+        self.add(shard, bytes, kept, pages)?;
+        Ok(dead)
     }
 
-    /// Writes that a shard, 0 to 255, is as it is in the index before, to a checkpoint with changes.
-    /// Does nothing, and returns false, if the checkpoint has a whole index.
+    /// Writes that a shard, 0 to 255, is as it is in the index before, to a checkpoint with changes, or to one whose parts are
+    /// in the segments as those before. Does nothing else, and returns false.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] if writing fails.
     pub fn put_unchanged(&self, shard: usize) -> Result<bool, StateError> {
-        let Some(before) = self.before else {
-            return Ok(false);
+        let (before, bytes) = match &self.form {
+            Form::Changes(before) => {
+                let before = &before.shards[shard];
+                let nothing = PartialTrie::new(*before.trie.base());
+                let none = UnopenedBlocks::default();
+                let changes = encode_edits(&nothing, &nothing, None, &none);
+                (before, ShardBytes::Changes(changes))
+            }
+            Form::Segments(_, before) if before.is_in_segments() => {
+                let before = &before.shards[shard];
+                (
+                    before,
+                    ShardBytes::InSegments(before.trie.clone(), before.len),
+                )
+            }
+            Form::Whole | Form::Segments(..) => return Ok(false),
         };
-        let Shard {
-            trie,
-            blocks,
-            pages,
-            ..
-        } = &before.shards[shard];
-        let nothing = PartialTrie::new(*trie.base());
-        let bytes = encode_edits(&nothing, &nothing, None, &UnopenedBlocks::default());
-        let kept = SplitShard {
-            top: trie.clone(),
-            blocks: blocks.clone(),
-        };
-        self.add(shard, ShardBytes::Changes(bytes), Some(kept), *pages)?;
+        let kept = self.keeps().then(|| SplitShard {
+            top: before.trie.clone(),
+            blocks: before.blocks.clone(),
+        });
+        self.add(shard, bytes, kept, before.pages)?;
         Ok(true)
     }
 
@@ -225,24 +281,28 @@ impl<'a> IndexWriter<'a> {
         kept: Option<SplitShard>,
         pages: u64,
     ) -> Result<(), StateError> {
-        let (top, bytes, copied) = match bytes {
-            ShardBytes::Parts(split) => {
-                let split = *split;
-                (Some(split.top), split.parts, split.copied)
+        let (top, bytes, len) = match bytes {
+            ShardBytes::Parts((top, parts)) => {
+                let len = parts.len() as u64;
+                (Some(Arc::new(top)), parts, len)
             }
-            ShardBytes::Changes(bytes) => (None, bytes, Vec::new()),
+            ShardBytes::Changes(bytes) => {
+                let len = bytes.len() as u64;
+                (None, bytes, len)
+            }
+            ShardBytes::InSegments(top, len) => (Some(top), Vec::new(), len),
         };
         let state = &mut *self.state.lock();
         let offset = match bytes.is_empty() {
             true => 0,
             false => state.checkpoint.section_len(),
         };
-        state.checkpoint.write(&bytes)?;
-        let copied = copied.into_iter().map(|(key, part)| (key, offset + part));
-        state.copied.extend(copied);
+        if !bytes.is_empty() {
+            state.checkpoint.write(&bytes)?;
+        }
         let kept_bytes = kept.as_ref().map_or(0, SplitShard::memory_bytes);
         state.kept_bytes += kept_bytes as u64;
-        let outgrown = self.before.is_none() && state.kept_bytes > self.cache.bytes_max();
+        let outgrown = self.is_whole() && state.kept_bytes > self.cache.bytes_max();
         if state.keeps && outgrown {
             state.keeps = false;
             for shard in state.shards.iter_mut().flatten() {
@@ -254,7 +314,7 @@ impl<'a> IndexWriter<'a> {
             kept: kept.filter(|_| state.keeps),
             pages,
             offset,
-            len: bytes.len() as u64,
+            len,
         });
         Ok(())
     }
@@ -279,7 +339,10 @@ impl<'a> IndexWriter<'a> {
     /// | | | 1-10 | length of its parts, LEB128 |
     /// | | | 1-10 | number of pages that it names, LEB128 |
     /// | | | 1-10 | length of its top, LEB128 |
-    /// | | | | its top: a trie whose stubs name pages or parts (`shard.rs`) |
+    /// | | | | its top: a trie whose stubs name pages or parts (`part_ref.rs`) |
+    ///
+    /// A checkpoint of an index on disk has no `index`: the stubs in its `tops` name parts in the segments
+    /// (`cambium_store::encode_part`), and the offset of a shard's parts is 0.
     ///
     /// An incremental checkpoint has these sections instead:
     ///
@@ -295,10 +358,14 @@ impl<'a> IndexWriter<'a> {
             mut checkpoint,
             shards,
             keeps,
-            copied,
             ..
         } = self.state.into_inner();
-        checkpoint.section(match self.before {
+        let (before, pages) = match self.form {
+            Form::Whole => (None, None),
+            Form::Changes(before) => (Some(before.files), None),
+            Form::Segments(pages, _) => (None, Some(pages)),
+        };
+        checkpoint.section(match before {
             None => TOPS,
             Some(_) => CHANGED,
         })?;
@@ -318,7 +385,7 @@ impl<'a> IndexWriter<'a> {
             checkpoint.write(&head)?;
             checkpoint.write(&bytes)?;
             let top = || SplitShard {
-                top: Arc::new(shard.top.expect("a shard that is not kept has a top")),
+                top: shard.top.expect("a shard that is not kept has a top"),
                 blocks: Arc::default(),
             };
             let SplitShard { top, blocks } = shard.kept.unwrap_or_else(top);
@@ -334,9 +401,9 @@ impl<'a> IndexWriter<'a> {
             checkpoint,
             cache: self.cache,
             shards: kept,
-            copied,
             is_resident: keeps,
-            before: self.before.map(|before| before.files),
+            pages,
+            before,
         })
     }
 }
@@ -392,23 +459,26 @@ impl WrittenIndex {
     pub fn seal(self) -> Result<(Index, u64), StateError> {
         let finished = self.checkpoint.finish()?;
         let files = IndexChain::new(finished.id, |name| finished.section_len(name), self.before);
-        let parts = match self.is_resident {
-            true => None,
-            false => {
-                let parts = PartFile::new(finished.read_pieces(INDEX)?, self.cache);
-                parts.take_over(&self.copied);
-                Some(parts)
+        let parts = match (self.is_resident, self.pages) {
+            (true, _) => None,
+            (false, Some(pages)) => Some(PartFile::in_segments(pages, self.cache)),
+            (false, None) => {
+                let reader = finished.read_pieces(INDEX)?;
+                Some(PartFile::in_checkpoint(reader, self.cache))
             }
         };
         Ok((Index::new(self.shards, parts, files), finished.bytes))
     }
 }
 
-/// The bytes of a shard in a checkpoint.
+/// A shard as it goes to a checkpoint.
 enum ShardBytes {
-    Parts(Box<PartedShard>),
+    /// Its top, and all its parts.
+    Parts((PartialTrie, Vec<u8>)),
     /// A piece with its changes.
     Changes(Vec<u8>),
+    /// Its top, and the length of its parts, which are in the segments already.
+    InSegments(Arc<PartialTrie>, u64),
 }
 
 /// Encodes the changes of a shard from `before` to `after`, whose blinded nodes name `blocks`.
@@ -435,55 +505,87 @@ fn encode_edits(
     piece
 }
 
-/// A shard that was split into its top and its parts.
-struct PartedShard {
-    top: PartialTrie,
-    /// The encoding of all its parts.
-    parts: Vec<u8>,
-    copied: Vec<CopiedPart>,
+/// Splits a whole shard into its top and its parts, which are side by side.
+fn split_into_section(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
+    let mut parts = Vec::new();
+    let top = split_into_parts(whole, &mut |link, at| {
+        let offset = parts.len();
+        let mut fits = false;
+        let len = put_piece(&mut parts, |out| {
+            let bytes_max = PART_BYTES_MAX - PIECE_SUM_BYTES;
+            fits = whole.encode_subtrie_to(link, at, bytes_max, out);
+        });
+        if !fits {
+            parts.truncate(offset);
+            return Ok(None);
+        }
+        Ok(Some(PartRef::in_section(offset as u64, len as u64)))
+    })?;
+    Ok((top, parts))
 }
 
-/// Splits a shard into its top and its parts. Those that are blinded in it are copied from `unopened`.
+/// Splits a shard into its top and its parts, and appends those to the segments that were not opened and are not the same as
+/// one of `old` at their place. Returns the top, and those of `old` that it does not name.
+fn put_in_segments(
+    index: &PartialTrie,
+    old: &OpenedParts,
+    touched: Option<&TouchedNodes>,
+    to: &Pages,
+) -> Result<(PartialTrie, Vec<PageAddr>), StateError> {
+    let mut stay = HashSet::new();
+    let top = split_into_parts(index, &mut |link, at| {
+        let before = old.parts.get(at);
+        let is_touched = touched.is_none_or(|touched| touched.contains(&link));
+        if let Some(before) = before.filter(|_| !is_touched) {
+            stay.insert(before.addr);
+            return Ok(Some(PartRef::at(before.addr)));
+        }
+        let mut fits = false;
+        let record = encode_part(|out| {
+            let bytes_max = PART_BYTES_MAX - PART_HEAD_BYTES;
+            fits = index.encode_subtrie_to(link, at, bytes_max, out);
+        });
+        if !fits {
+            return Ok(None);
+        }
+        if let Some(before) = before.filter(|before| before.is(&record)) {
+            stay.insert(before.addr);
+            return Ok(Some(PartRef::at(before.addr)));
+        }
+        let addr = to.segments.append(&record)?;
+        to.counters.index_parts_written.add(1);
+        to.counters.index_bytes_written.add(addr.len());
+        Ok(Some(PartRef::at(addr)))
+    })?;
+    let parts = old.parts.values().map(|part| part.addr);
+    let dead = parts.filter(|addr| !stay.contains(addr)).collect();
+    Ok((top, dead))
+}
+
+/// Returns the top of a shard. `put` is called for the root of each subtrie that may become a part, with its path, and returns
+/// where that is, or `None` if it is too large. Blinded parts stay as they are.
 fn split_into_parts(
-    whole: &PartialTrie,
-    unopened: Option<&UnopenedParts>,
-) -> Result<PartedShard, StateError> {
-    let base = *whole.base();
-    let (mut parts, mut copied) = (Vec::new(), Vec::new());
+    index: &PartialTrie,
+    put: &mut dyn FnMut(Link, &Path) -> Result<Option<PartRef>, StateError>,
+) -> Result<PartialTrie, StateError> {
+    let base = *index.base();
     let mut above_unopened = HashSet::default();
-    if unopened.is_some() {
-        find_above_parts(whole, whole.root(), &mut above_unopened);
-    }
+    find_above_parts(index, index.root(), &mut above_unopened);
     let mut part_of = |top: &mut PartialTrie, link: Link, at: &Path| {
-        let view = whole.visit(link);
+        let view = index.visit(link);
         let is_account = matches!(view, NodeView::Account { .. });
         let has_none_below = match view {
             NodeView::Account { storage, .. } => storage.is_empty() || storage.is_stub(),
-            NodeView::Stub(stub) => {
-                let Some(part) = PartRef::of(stub) else {
-                    return Ok(None);
-                };
-                let part = unopened.and_then(|unopened| unopened.part(part));
-                let (bytes, key) = part.ok_or(StateError::Broken {
-                    path: *at,
-                    what: "a part of the index that a merge has left as it was",
-                })?;
-                let part = PartRef {
-                    offset: parts.len() as u64,
-                    len: bytes.len() as u64,
-                };
-                copied.push((key, part.offset));
-                parts.extend_from_slice(bytes);
-                let place = Some(part.to_place());
-                return Ok(Some(top.push_stub(Stub { place, ..*stub })));
-            }
-            NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => true,
+            NodeView::Stub(_)
+            | NodeView::Slot { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Empty => true,
             NodeView::Branch { .. } | NodeView::Extension { .. } => false,
         };
         if has_none_below || above_unopened.contains(&link) {
             return Ok(None);
         }
-        let node = whole.cached_ref(link).ok_or(StateError::Broken {
+        let node = index.cached_ref(link).ok_or(StateError::Broken {
             path: *at,
             what: "a hashed node in the index",
         })?;
@@ -491,20 +593,20 @@ fn split_into_parts(
         if is_account && at.len() == ACCOUNT_NIBBLES {
             return Ok(None);
         }
-        let part = encode_part(whole, link, at, &mut parts);
+        let part = put(link, at)?;
         Ok(part.map(|part| {
             top.push_stub(Stub {
                 node,
-                kind: whole.kind(link),
+                kind: index.kind(link),
                 place: Some(part.to_place()),
             })
         }))
     };
-    let mut top = PartialTrie::new(base).committed_by(whole.commitment());
-    let root = copy(whole, whole.root(), &base, &mut top, &mut part_of)?;
+    let mut top = PartialTrie::new(base).committed_by(index.commitment());
+    let root = copy(index, index.root(), &base, &mut top, &mut part_of)?;
     top.set_root(root);
     top.shrink_to_fit();
-    Ok(PartedShard { top, parts, copied })
+    Ok(top)
 }
 
 /// Adds the nodes of the subtrie at `link` that have a blinded part below them to `above`. Returns
@@ -524,23 +626,4 @@ fn find_above_parts(trie: &PartialTrie, link: Link, above: &mut TouchedNodes) ->
         above.insert(link);
     }
     is_above
-}
-
-/// Appends the subtrie at `link`, whose path is `at`, to `parts`, unless it is larger than
-/// [`PART_BYTES_MAX`].
-fn encode_part(whole: &PartialTrie, link: Link, at: &Path, parts: &mut Vec<u8>) -> Option<PartRef> {
-    let offset = parts.len();
-    let mut fits = false;
-    let len = put_piece(parts, |out| {
-        let bytes_max = PART_BYTES_MAX - PIECE_SUM_BYTES;
-        fits = whole.encode_subtrie_to(link, at, bytes_max, out);
-    });
-    if !fits {
-        parts.truncate(offset);
-        return None;
-    }
-    Some(PartRef {
-        offset: offset as u64,
-        len: len as u64,
-    })
 }

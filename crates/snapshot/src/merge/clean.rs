@@ -9,10 +9,10 @@
 //! system. Pages are smaller than a block, and with half of them dead, one block in thirty has no
 //! live page.
 
-use super::result::{MergedShard, places};
+use super::result::{MergedShard, parts, places};
 use crate::{
     base::{error::StateError, layout::place},
-    index::{Index, OpenedShard, Unopened},
+    index::{Index, Opened, OpenedShard, PartRef},
     pages::Pages,
 };
 use cambium_store::{PageAddr, SegmentStats};
@@ -29,14 +29,12 @@ const DEAD_PER_LIVE: f64 = 0.9;
 /// Length of a span of a segment, in bytes. Its live pages are read in one device read with
 /// everything between them, which is faster than single reads if at least a tenth is live.
 const SPAN_BYTES: u64 = 256 << 10;
-/// 2^64 divided by the golden ratio: the upper bits of its multiples are spread evenly.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Number of spans in memory at a time.
 const SPANS_AT_ONCE: usize = 16;
 
-/// Binary logarithm of the number of turns in which the shards of an index on disk are cleaned, one
-/// turn a merge. A merge opens only those parts of the others that it changes.
-const TURN_BITS: u32 = 2;
+/// Bytes that a merge moves at most in a shard of an index on disk, as a multiple of the bytes of pages that it writes there:
+/// with each of these it writes a part, which takes some times as many bytes and dies as soon.
+const MOVED_PER_WRITTEN_ON_DISK: u64 = 8;
 
 /// The segments that a merge cleans.
 pub struct Cleaning {
@@ -65,24 +63,20 @@ impl Cleaning {
         }
     }
 
-    /// Returns how many times the bytes that the merge writes for a shard are moved at most. 0 if
-    /// the shard is not cleaned.
-    pub(super) fn share(&self, shard: usize, index: &Index) -> u64 {
-        // However far apart the numbers of two checkpoints are, each shard has its turn.
-        let turn = index.files().sequence().wrapping_mul(GOLDEN) >> (64 - TURN_BITS);
-        match (self.ranks.is_empty(), index.is_resident()) {
-            (true, _) => 0,
-            (false, true) => 1,
-            (false, false) if (shard as u64 + turn).is_multiple_of(1 << TURN_BITS) => {
-                1 << TURN_BITS
-            }
-            (false, false) => 0,
-        }
+    /// Returns the number of the turn in which parts of `index` are opened so that their pages can be moved. `None` if nothing
+    /// is to be moved.
+    pub(super) fn turn(&self, index: &Index) -> Option<u64> {
+        (!self.ranks.is_empty()).then(|| index.files().sequence())
+    }
+
+    fn is_chosen(&self, addr: &PageAddr) -> bool {
+        self.ranks.contains_key(&addr.segment())
     }
 
     /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
-    /// their addresses in its index. Opens the blocks that name them. Moves at most `share` times as
-    /// many bytes as the merge has written for the shard. Pages that can't be read stay where they are.
+    /// their addresses in its index. Opens the blocks that name them. Moves at most as
+    /// many bytes as the merge has written for the shard, of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
+    /// that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
     ///
     /// # Errors
     ///
@@ -92,13 +86,76 @@ impl Cleaning {
         before: &mut OpenedShard,
         merged: &mut MergedShard,
         pages: &Pages,
-        share: u64,
-    ) -> Result<(), StateError> {
-        if share == 0 {
-            return Ok(());
+    ) -> Result<Vec<PageAddr>, StateError> {
+        if self.ranks.is_empty() {
+            return Ok(Vec::new());
         }
-        let _span = tracing::debug_span!("clean", bytes_max = share).entered();
-        let found = self.found(before, merged, share * merged.bytes);
+        let bytes_max = match before.opened {
+            Opened::Blocks(_) => merged.bytes,
+            Opened::Parts(_) => MOVED_PER_WRITTEN_ON_DISK * merged.bytes,
+        };
+        let _span = tracing::debug_span!("clean", bytes_max).entered();
+        let moved = self.move_parts(before, merged, pages, bytes_max)?;
+        self.move_pages(before, merged, pages, bytes_max)?;
+        Ok(moved)
+    }
+
+    /// Moves parts that were not opened, and returns their old addresses. Opened ones that are in a chosen segment are
+    /// forgotten as what they were, so that they are written again.
+    fn move_parts(
+        &self,
+        before: &mut OpenedShard,
+        merged: &mut MergedShard,
+        pages: &Pages,
+        bytes_max: u64,
+    ) -> Result<Vec<PageAddr>, StateError> {
+        let Opened::Parts(opened) = &mut before.opened else {
+            return Ok(Vec::new());
+        };
+        let mut moved = opened.take_if(|addr| self.is_chosen(addr));
+        let closed = parts(&merged.index).into_iter();
+        let mut found: Vec<_> = closed.filter(|(addr, _)| self.is_chosen(addr)).collect();
+        found.sort_unstable_by_key(|(addr, _)| (self.ranks[&addr.segment()], *addr));
+        let mut left = bytes_max;
+        found.retain(|(addr, _)| {
+            let fits = addr.len() <= left;
+            left = left.saturating_sub(addr.len());
+            fits
+        });
+        let addrs: Vec<_> = found.iter().map(|(addr, _)| *addr).collect();
+        for ((addr, link), read) in found.into_iter().zip(pages.segments.read_parts(&addrs)) {
+            let part = match read {
+                Ok(part) => part,
+                Err(error) => {
+                    tracing::warn!("a part of the index stays where it is: {error}");
+                    pages.note_unreadable(addr);
+                    continue;
+                }
+            };
+            let counters = &pages.counters;
+            counters.index_reads.add(u64::from(part.is_from_device));
+            counters.index_bytes_read.add(addr.len());
+            let to = pages.segments.append(part.record())?;
+            counters.index_parts_written.add(1);
+            counters.index_bytes_written.add(to.len());
+            let index = Arc::make_mut(&mut merged.index);
+            let stub = index.as_stub(link).expect("a stub was found there");
+            let place = Some(PartRef::at(to).to_place());
+            index.set_stub(link, Stub { place, ..stub });
+            moved.push(addr);
+        }
+        Ok(moved)
+    }
+
+    /// Moves pages.
+    fn move_pages(
+        &self,
+        before: &mut OpenedShard,
+        merged: &mut MergedShard,
+        pages: &Pages,
+        bytes_max: u64,
+    ) -> Result<(), StateError> {
+        let found = self.found(before, merged, bytes_max);
         if found.is_empty() {
             return Ok(());
         }
@@ -141,9 +198,9 @@ impl Cleaning {
     /// be moved, up to `bytes_max` bytes.
     fn found(&self, before: &OpenedShard, merged: &MergedShard, bytes_max: u64) -> Vec<PageAddr> {
         let opened = places(&merged.index).into_iter().map(|(addr, _)| addr);
-        let is_chosen = |addr: &PageAddr| self.ranks.contains_key(&addr.segment());
+        let is_chosen = |addr: &PageAddr| self.is_chosen(addr);
         let mut found: Vec<_> = opened.filter(is_chosen).collect();
-        if let Unopened::Blocks(blocks) = &before.unopened
+        if let Opened::Blocks(blocks) = &before.opened
             && bytes_max > 0
         {
             blocks.each_page(&mut |addr| found.extend(Some(addr).filter(is_chosen)));
@@ -162,7 +219,7 @@ impl Cleaning {
 
 /// Opens the blocks of a shard that name one of `pages`.
 fn open(before: &mut OpenedShard, merged: &mut MergedShard, pages: &[PageAddr]) {
-    let Unopened::Blocks(blocks) = &mut before.unopened else {
+    let Opened::Blocks(blocks) = &mut before.opened else {
         return;
     };
     let pages = pages.iter().copied().collect();

@@ -63,28 +63,28 @@ pub fn merge(
     let one = |shard| -> Result<Merged, StateError> {
         let completed = retry_transient(|| completed(shard))?;
         let DirtyShard { trie, held } = completed.as_ref().unwrap_or(&shards[shard]);
-        let is_unchanged = trie.root().is_stub() && old.index.is_resident();
-        if is_unchanged && index.put_unchanged(shard)? {
+        if trie.root().is_stub() && index.put_unchanged(shard)? {
             pages.counters.merge_parts.add(1);
             return Ok(Merged::default());
         }
-        let share = cleaning.share(shard, &old.index);
-        let mut before = retry_transient(|| old.index.opened(shard, trie, share > 0))?;
+        let turn = cleaning.turn(&old.index);
+        let mut before = retry_transient(|| old.index.opened(shard, trie, turn))?;
         let blinded = before.trie.counts().1 as u64;
         let mut merged = merge_shard(&before.trie, trie, held, pages)?;
         // The pages of what was not opened are the same as before.
         let named = old.index.pages_of(shard) + merged.named - blinded;
-        cleaning.clean(&mut before, &mut merged, pages, share)?;
-        index.put_edited(
+        let mut dead_parts = cleaning.clean(&mut before, &mut merged, pages)?;
+        dead_parts.extend(index.put_edited(
             shard,
             &before,
             &merged.index,
             merged.touched.as_ref(),
             named,
-        )?;
+        )?);
         pages.counters.merge_parts.add(1);
         Ok(Merged {
             dead: merged.dead,
+            dead_parts,
             pages_written: merged.pages,
             bytes_written: merged.bytes,
             pages_split: merged.split,
@@ -100,6 +100,7 @@ pub fn merge(
     let mut all = Merged::default();
     for merged in shards {
         all.dead.extend(merged.dead);
+        all.dead_parts.extend(merged.dead_parts);
         all.pages_written += merged.pages_written;
         all.bytes_written += merged.bytes_written;
         all.pages_split += merged.pages_split;

@@ -5,7 +5,7 @@ use crate::{
     index::{PartRef, TouchedNodes},
 };
 use cambium_store::PageAddr;
-use cambium_trie::{Link, NodeView, PartialTrie};
+use cambium_trie::{Link, NodeView, PartialTrie, Stub};
 use std::sync::Arc;
 
 /// Statistics of a merge, and the pages that it made unreachable.
@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct Merged {
     /// Pages that the new index no longer names.
     pub dead: Vec<PageAddr>,
+    /// Parts of the old index in the segments that the new one does not have.
+    pub dead_parts: Vec<PageAddr>,
     /// Number of pages written with changed content.
     pub pages_written: u64,
     /// Size of the pages written with changed content, in bytes.
@@ -65,18 +67,34 @@ impl MergedShard {
 /// order. Those of parts and blocks that are not opened are left out.
 pub fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
     let mut places = Vec::new();
+    each_blinded(index, &mut |link, stub| {
+        if PartRef::of(stub).is_none() {
+            places.extend(stub.place.map(|place| (addr_of_place(place), link)));
+        }
+    });
+    places
+}
+
+/// Returns the parts in the segments that are blinded in a shard of an index, with the links of their nodes, in path order.
+pub(super) fn parts(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
+    let mut parts = Vec::new();
+    each_blinded(index, &mut |link, stub| {
+        let addr = PartRef::of(stub).and_then(PartRef::addr);
+        parts.extend(addr.map(|addr| (addr, link)));
+    });
+    parts
+}
+
+/// Calls `visit` for each blinded node, in path order.
+fn each_blinded(index: &PartialTrie, visit: &mut dyn FnMut(Link, &Stub)) {
     let mut todo = vec![index.root()];
     while let Some(link) = todo.pop() {
         match index.visit(link) {
-            NodeView::Stub(stub) if PartRef::of(stub).is_some() => {}
-            NodeView::Stub(stub) => {
-                places.extend(stub.place.map(|place| (addr_of_place(place), link)));
-            }
+            NodeView::Stub(stub) => visit(link, stub),
             NodeView::Branch { children } => todo.extend(children.iter().rev()),
             NodeView::Extension { child, .. } => todo.push(child),
             NodeView::Account { storage, .. } => todo.push(storage),
             NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => {}
         }
     }
-    places
 }

@@ -12,7 +12,7 @@
 //! A page contains the path of its subtrie, and the first page of an account whose slots have pages
 //! of their own contains a copy of the account's leaf. Together with the list of live pages, this
 //! determines the index. Checkpoints of an index on disk have no such list: with both damaged, there is
-//! nothing to rebuild from.
+//! nothing to rebuild from. Its parts are in the segments, and damaged ones can be restored singly (`parts.rs`).
 //!
 //! The disk stays unchanged until the state root equals that of the checkpoint. A rebuild reads all segments once, and
 //! keeps to the memory budget, except for eight bytes for each page.
@@ -20,6 +20,9 @@
 mod faults;
 mod named;
 mod tries;
+mod parts;
+
+pub use parts::restore_parts;
 
 use crate::{
     base::{

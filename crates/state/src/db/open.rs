@@ -40,7 +40,7 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
 use cambium_snapshot::{
-    Counters, Index, LoadedIndex, PartCache, StateError, checkpoint, pool, rebuild,
+    Counters, Index, LoadedIndex, PartCache, StateError, StoredIndex, checkpoint, pool, rebuild,
 };
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
@@ -187,7 +187,18 @@ impl Db {
         let was_rebuilt = complete_index(&block_index, &block_log, genesis, &meta, may_rebuild)?;
         notes.extend(note_of(found, was_rebuilt, base));
         let named = Named { table, retired };
-        let index = fitting_index(&disk, &parts, &manifest, &meta, found_index, &named)?;
+        let pages = pages(segments, &options, &counters);
+        let index = match found_index {
+            LoadedIndex::Index(index) => index,
+            LoadedIndex::TooLarge(index) => {
+                whole_index(&disk, &parts, &manifest, &meta, &index, &named)?
+            }
+            LoadedIndex::InSegments(index) => {
+                let (index, damage) = index.open(&pages, &parts)?;
+                notes.extend(damage.map(|damage| format!("{damage}; the index stays on disk")));
+                index
+            }
+        };
         let layered = layered_of(intervals, meta.log.layered.clone(), sequence)?;
         let Meta { state, log, .. } = meta;
         let (log_state, lost) = without_lost(&block_log, &block_index, state.block, log)?;
@@ -200,7 +211,7 @@ impl Db {
             access,
             manifest,
             genesis,
-            pages: pages(segments, &options, &counters),
+            pages,
             counters,
             parts,
             codes,
@@ -233,24 +244,18 @@ struct Named {
     retired: Vec<PageAddr>,
 }
 
-/// Returns the index of a checkpoint. An index that exceeds its memory, and is spread over several
-/// checkpoints, is written again as a whole.
-fn fitting_index(
+/// Writes an index that exceeds its memory, and is spread over several checkpoints, again as a whole, and returns it.
+fn whole_index(
     disk: &Arc<dyn Disk>,
     parts: &Arc<PartCache>,
     manifest: &Manifest,
     meta: &Meta,
-    found: LoadedIndex,
+    found: &StoredIndex,
     named: &Named,
 ) -> Result<Index, StateError> {
-    match found {
-        LoadedIndex::Index(index) => Ok(index),
-        LoadedIndex::TooLarge(index) => {
-            let writer = checkpoint::copy_index(disk, parts, &index)?;
-            let table = named.table.clone();
-            checkpoint::write_whole(writer, meta, table, manifest, &named.retired)
-        }
-    }
+    let writer = checkpoint::copy_index(disk, parts, found)?;
+    let table = named.table.clone();
+    checkpoint::write_whole(writer, meta, table, manifest, &named.retired)
 }
 
 /// Opens the value segments of a database of entries, as its checkpoint lists them. The log must be

@@ -1,4 +1,4 @@
-//! Repair of unreadable pages from the changes in the log and from older pages.
+//! Repair of unreadable pages from the changes in the log and from older pages, and of parts of an index on disk from pages.
 //!
 //! A page is a subtrie of the state: all leaves under its prefix. The log has the leaves that any
 //! block has written; older pages, in segments that are still there, may have the others. The index
@@ -12,13 +12,13 @@ use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, Path, SlotValue,
 };
 use cambium_snapshot::{
-    Counters, IndexWriter, NamedPage, PartCache, StateError, addr_of_place, checkpoint,
-    decode_leaf, named_pages, place, subtrie_of,
+    Counters, IndexWriter, LoadedIndex, NamedPage, PartCache, StateError, addr_of_place,
+    checkpoint, decode_leaf, named_pages, place, restore_parts, shard_of, subtrie_of,
 };
 use cambium_store::{BlockIndex, BlockLog, Codes, Manifest, Page, PageAddr, PageBuilder, Segments};
 use cambium_trie::{Commitment, LeafValue, PartialTrie, SHARDS, Stub};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -38,6 +38,14 @@ pub(super) struct State<'a> {
     /// Codes that accounts had and that are lost.
     pub(super) missing_codes: HashSet<B256>,
     pub(super) read: ReadCheckpoint,
+}
+
+/// Damaged parts of an index whose parts are in the segments.
+#[derive(Default)]
+struct Parts {
+    is_any_restored: bool,
+    /// Shards of those that could not be restored.
+    left: BTreeSet<usize>,
 }
 
 /// An unreadable page.
@@ -66,8 +74,9 @@ impl Repair<'_> {
     pub(super) fn pages(
         &mut self,
         segments: &Segments,
-        state: State<'_>,
+        mut state: State<'_>,
     ) -> Result<(), StateError> {
+        let parts = self.parts(segments, &mut state)?;
         let mut scan = PageScan {
             codes: &state.codes,
             lost: Vec::new(),
@@ -75,7 +84,10 @@ impl Repair<'_> {
         };
         for shard in 0..SHARDS {
             self.report_step("pages", shard as u64, SHARDS as u64);
-            let (index, _) = whole(&state.read.index, shard)?;
+            if parts.left.contains(&shard) {
+                continue;
+            }
+            let (index, _) = whole(&state.read.index, shard, segments)?;
             scan.scan_shard(&index, segments)?;
         }
         let PageScan {
@@ -93,7 +105,16 @@ impl Repair<'_> {
                           a new directory";
             self.add_finding(damage, remedy, false);
         }
-        if lost.is_empty() {
+        if !parts.left.is_empty() {
+            // A new checkpoint would have to name what is below the lost parts.
+            if let Some(first) = lost.first() {
+                let more = more_than(&lost.iter().collect::<Vec<_>>());
+                let remedy = "not restored, since parts of the index above other pages are lost";
+                self.add_finding(format!("{}{more}", first.why), remedy, false);
+            }
+            return Ok(());
+        }
+        if lost.is_empty() && !parts.is_any_restored {
             return Ok(());
         }
         let mut made = BTreeMap::new();
@@ -128,7 +149,7 @@ impl Repair<'_> {
                           block, into a new one";
             self.add_finding(format!("{}{more}", first.why), remedy, false);
         }
-        if made.is_empty() {
+        if made.is_empty() && !parts.is_any_restored {
             return Ok(());
         }
         let dead: Vec<_> = mended
@@ -136,6 +157,41 @@ impl Repair<'_> {
             .filter_map(|lost| Some(addr_of_place(lost.stub.place?)))
             .collect();
         self.put_pages(segments, state, &made, &dead)
+    }
+
+    /// Restores the damaged parts of an index whose parts are in the segments, in memory.
+    fn parts(&mut self, segments: &Segments, state: &mut State<'_>) -> Result<Parts, StateError> {
+        let mut parts = Parts::default();
+        let LoadedIndex::InSegments(index) = &mut state.read.index else {
+            return Ok(parts);
+        };
+        let mut lost = Vec::new();
+        for shard in 0..SHARDS {
+            self.report_step("parts of the index", shard as u64, SHARDS as u64);
+            lost.extend(index.lost_parts(shard, segments)?);
+        }
+        if lost.is_empty() {
+            return Ok(parts);
+        }
+        let (retired, commitment) = (&state.read.retired, self.options.commitment);
+        let made = restore_parts(&lost, segments, retired, commitment)?;
+        for (lost, made) in lost.iter().zip(made) {
+            match made {
+                Some(trie) => {
+                    index.restore(lost, &trie);
+                    parts.is_any_restored = true;
+                    self.add_finding(&lost.why, "restored from the pages below it", true);
+                }
+                None => {
+                    parts.left.insert(shard_of(&lost.path));
+                    let remedy = "the pages in the segments do not make what was there: accounts and slots below it \
+                                  can't be read. Restore the directory from a copy, or import the chain, from its first \
+                                  block, into a new one";
+                    self.add_finding(&lost.why, remedy, false);
+                }
+            }
+        }
+        Ok(parts)
     }
 
     /// Reads the lost leaves from older pages, in all segments that are still there.
@@ -217,7 +273,7 @@ impl Repair<'_> {
         let (disk, parts) = (self.disk.clone(), Arc::new(parts));
         let writer = IndexWriter::whole(disk, Arc::default(), parts, None, false)?;
         for shard in 0..SHARDS {
-            let (mut trie, pages) = whole(&index, shard)?;
+            let (mut trie, pages) = whole(&index, shard, segments)?;
             let base = *trie.base();
             for (prefix, place) in places.range(base..) {
                 if !prefix.starts_with(&base) {
@@ -235,7 +291,10 @@ impl Repair<'_> {
             writer.put(shard, &trie, pages)?;
         }
         // The checkpoint before this one still names the unreadable pages.
-        let retired = [&retired[..], dead].concat();
+        let mut retired = [&retired[..], dead].concat();
+        if let LoadedIndex::InSegments(index) = &index {
+            retired.extend(index.parts());
+        }
         let table = segments.encode_table(&[]);
         checkpoint::write_whole(writer, &meta, table, state.manifest, &retired)?;
         Ok(())

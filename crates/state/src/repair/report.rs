@@ -4,7 +4,7 @@ use crate::options::Options;
 use cambium_disk::{Disk, SalvageDisk};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::{LoadedIndex, StateError};
-use cambium_store::StoreError;
+use cambium_store::{Segments, StoreError};
 use std::{ops::RangeInclusive, sync::Arc};
 
 /// Progress of a repair.
@@ -136,11 +136,16 @@ impl Repair<'_> {
 pub(super) fn whole(
     index: &LoadedIndex,
     shard: usize,
+    segments: &Segments,
 ) -> Result<(Arc<cambium_trie::PartialTrie>, u64), StateError> {
     match index {
         LoadedIndex::Index(index) => Ok((index.whole(shard)?, index.pages_of(shard))),
         LoadedIndex::TooLarge(index) => {
             let (trie, pages) = index.whole(shard)?;
+            Ok((Arc::new(trie), pages))
+        }
+        LoadedIndex::InSegments(index) => {
+            let (trie, pages) = index.whole(shard, segments)?;
             Ok((Arc::new(trie), pages))
         }
     }

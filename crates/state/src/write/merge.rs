@@ -528,9 +528,13 @@ impl Engine {
         let (disk, parts) = (self.store.disk.clone(), self.store.parts.clone());
         let pace = self.store.pages.segments.pace().clone();
         let files = old.index.files();
-        let index = match is_too_large || files.is_whole_due() {
-            true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
-            false => IndexWriter::changes(disk, pace, parts, &old.index)?,
+        let index = match (is_too_large, files.is_whole_due()) {
+            (true, _) => {
+                let pages = self.store.pages.clone();
+                IndexWriter::in_segments(disk, pages, parts, &old.index)?
+            }
+            (false, true) => IndexWriter::whole(disk, pace, parts, Some(files), false)?,
+            (false, false) => IndexWriter::changes(disk, pace, parts, &old.index)?,
         };
         let tries = &intermediate.tries;
         let completed = |shard| tries.completed(shard);
@@ -546,8 +550,13 @@ impl Engine {
             parent_hash: intermediate.parent_hash,
             state_root: intermediate.trie_root,
         };
-        let dead = merged.dead.clone();
-        let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
+        let mut dead_parts = merged.dead_parts;
+        if index.is_whole() {
+            dead_parts.extend(old.index.parts_in_segments());
+        }
+        let dead = merged.dead;
+        let retired = [&dead[..], &dead_parts].concat();
+        let index = self.write_checkpoint(old, index.finish()?, state, log, retired)?;
         self.divide_budget(index.reserved(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
             block: state.block,
@@ -568,6 +577,8 @@ impl Engine {
         drop(delta);
         // Blocks have read them until now.
         dead.iter().for_each(|addr| self.store.pages.forget(*addr));
+        let parts = &self.store.parts;
+        dead_parts.iter().for_each(|addr| parts.forget(*addr));
         let tries = intermediate.tries.memory_bytes();
         let kept = (Arc::downgrade(&intermediate.tries) as Weak<_>, tries);
         self.layers.pinned.lock().push(kept);
@@ -581,7 +592,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finishes the checkpoint of `state`, which no longer names the pages `dead`, and returns its
+    /// Finishes the checkpoint of `state`, which no longer names the pages and parts `dead`, and returns its
     /// index. Pages that only the oldest of three checkpoints named are dead then, since that one
     /// is removed.
     fn write_checkpoint(
@@ -628,6 +639,7 @@ impl Engine {
         let numbers: Vec<_> = removed.iter().map(|one| one.number).collect();
         reclaim.forget(&numbers);
         self.store.pages.forget_segments(&numbers);
+        self.store.parts.forget_segments(&numbers);
         for one in removed {
             if let Some(file) = one.file {
                 reclaim.lent.add(newest, one.bytes, file);

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 //
 // OFFSET    SIZE  MEANING
 // 0         8     "CambiCkp"
-// 8         4     format: 4
+// 8         4     format: 5
 // 12        4     zeros
 // 16        8     sequence number
 // 24              sections, back to back; the first of an incremental checkpoint is "on":
@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::Xxh3;
 // end - 16  8     number of sections
 // end - 8   8     xxh3-64 of the first 24 bytes, the directory, and the 16 bytes before this
 pub(super) const MAGIC: &[u8; 8] = b"CambiCkp";
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 pub(super) const HEADER_BYTES: u64 = 24;
 pub(super) const TRAILER_BYTES: u64 = 24;
 pub(super) const DIRECTORY_BYTES_MAX: u64 = 1 << 20;

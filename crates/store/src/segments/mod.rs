@@ -1,4 +1,4 @@
-//! Segments: append-only files of leaf pages.
+//! Segments: append-only files of leaf pages, and of parts of an index.
 //!
 //! Appended pages gather in a buffer, which is written in large sequential pieces that bypass the
 //! page cache. A page can be read as soon as it is appended, from the buffer if necessary. Nothing
@@ -31,6 +31,9 @@
 //! page's checksum depends on its place. A stale or misplaced page therefore never passes for the
 //! page that a lost write should have put there.
 //!
+//! Beside pages there may be parts of an index that does not fit into memory (`part.rs`). They are appended,
+//! counted and removed as pages are.
+//!
 //! A segment is removed when nothing refers to it any more. Its number in addresses is reused. The
 //! sequence number in its file name is not.
 //!
@@ -43,11 +46,13 @@ mod tail;
 mod set;
 mod shared;
 mod read;
+mod part;
 mod queue;
 mod space;
 mod scan;
 
 pub use addr::PageAddr;
+pub use part::{PART_HEAD_BYTES, StoredPart, encode_part};
 pub use queue::{FinishedPage, PageQueue};
 pub use scan::SegmentScan;
 pub(crate) use segment::FORMAT;

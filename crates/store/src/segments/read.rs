@@ -10,14 +10,34 @@ use crate::{Page, StoreError};
 use cambium_disk::{DiskFile, ReadRequest};
 use std::sync::{Arc, atomic::Ordering};
 
+/// A record as it is in a segment's file, and whether it took a read of the device.
+pub(super) type ReadRecord = (Arc<Segment>, Vec<u8>, bool);
+
 /// A range of a segment that is read at once: pages and the gaps between them.
-struct Span<'a> {
+pub(super) struct Span<'a> {
     segment: &'a Segment,
     file: &'a Arc<dyn DiskFile>,
     offset: u64,
     bytes: Vec<u8>,
     /// Number of bytes to read from the file. The rest comes from the tail.
     in_file: usize,
+}
+
+impl Span<'_> {
+    /// The bytes of one of its records.
+    pub(super) fn bytes_of(&self, addr: PageAddr) -> &[u8] {
+        let start = (addr.offset() - self.offset) as usize;
+        &self.bytes[start..start + addr.len() as usize]
+    }
+
+    pub(super) const fn segment(&self) -> &Segment {
+        self.segment
+    }
+
+    /// Whether a part of it is read from the file.
+    pub(super) const fn is_from_device(&self) -> bool {
+        self.in_file > 0
+    }
 }
 
 impl Segments {
@@ -43,31 +63,52 @@ impl Segments {
     /// Reads many pages, with all reads in flight at once if the disk supports that. The results
     /// are in the order of `addrs`, with errors as in [`Segments::read`].
     pub fn read_batch(&self, addrs: &[PageAddr]) -> Vec<Result<Page, StoreError>> {
+        let count_buffered = &mut |pages| {
+            self.reads_buffered.fetch_add(pages, Ordering::Relaxed);
+        };
+        let read = self.read_records(addrs, count_buffered);
+        let parse = |(addr, read): (&PageAddr, Result<ReadRecord, StoreError>)| {
+            read.and_then(|(segment, bytes, _)| self.parse(&segment, *addr, bytes))
+        };
+        addrs.iter().zip(read).map(parse).collect()
+    }
+
+    /// Reads records as they are in the files. Returns each with its segment, and whether it took a read of the device. Shows
+    /// the number of the others to `buffered`.
+    pub(super) fn read_records(
+        &self,
+        addrs: &[PageAddr],
+        buffered: &mut dyn FnMut(u64),
+    ) -> Vec<Result<ReadRecord, StoreError>> {
         let segments = self.segments();
         let bytes_for = |addr: &PageAddr| {
             let segment = self.segment_of(&segments, *addr)?;
-            Ok((segment, vec![0; addr.len() as usize]))
+            Ok((segment.clone(), vec![0; addr.len() as usize], false))
         };
         let mut missing = Vec::new();
-        let mut found: Vec<Result<_, StoreError>> = addrs.iter().map(bytes_for).collect();
+        let mut found: Vec<Result<ReadRecord, StoreError>> = addrs.iter().map(bytes_for).collect();
         let mut requests = Vec::with_capacity(addrs.len());
         let mut requested = Vec::with_capacity(addrs.len());
+        let mut in_buffer = 0;
         for (at, (addr, found)) in addrs.iter().zip(&mut found).enumerate() {
-            if let Ok((segment, bytes)) = found {
-                let in_file = self.read_buffered(segment, *addr, bytes);
+            if let Ok((segment, bytes, is_from_device)) = found {
+                let in_file = self.read_tail(segment, *addr, bytes);
                 if in_file == 0 {
+                    in_buffer += 1;
                     continue;
                 }
-                match self.file_of(segment, *addr) {
+                *is_from_device = true;
+                match segment.file_up_to(addr.end()) {
                     Ok(file) => {
                         let bytes = &mut bytes[..in_file];
                         requests.push(ReadRequest::new(&**file, addr.offset(), bytes));
                         requested.push(at);
                     }
-                    Err(error) => missing.push((at, error)),
+                    Err(what) => missing.push((at, self.corrupt(segment.sequence, *addr, what))),
                 }
             }
         }
+        buffered(in_buffer);
         self.read_requests(&mut requests);
         let failed = |(request, at): (ReadRequest<'_>, _)| Some((at, request.outcome.err()?));
         let failures: Vec<_> = requests
@@ -76,17 +117,14 @@ impl Segments {
             .filter_map(failed)
             .collect();
         for (at, error) in failures {
-            if let Ok((segment, _)) = &found[at] {
+            if let Ok((segment, ..)) = &found[at] {
                 found[at] = Err(self.read_error(segment, error));
             }
         }
         for (at, error) in missing {
             found[at] = Err(error);
         }
-        let parse = |(addr, found): (&PageAddr, Result<(&Arc<Segment>, _), _>)| {
-            found.and_then(|(segment, bytes)| self.parse(segment, *addr, bytes))
-        };
-        addrs.iter().zip(found).map(parse).collect()
+        found
     }
 
     /// Reads spans of pages, each with one device read. The pages of a span are in one segment, in
@@ -99,23 +137,13 @@ impl Segments {
             .iter()
             .map(|span| self.begin_span(&segments, span))
             .collect();
-        let requests = read.iter_mut().flatten();
-        let mut requests: Vec<_> = requests
-            .map(|span| {
-                ReadRequest::new(&**span.file, span.offset, &mut span.bytes[..span.in_file])
-            })
-            .collect();
-        self.read_requests(&mut requests);
-        let outcomes: Vec<_> = requests.into_iter().map(|read| read.outcome).collect();
-        let mut outcomes = outcomes.into_iter();
+        let mut outcomes = self.read_each_span(read.iter_mut().flatten()).into_iter();
         let mut pages = Vec::new();
         for (addrs, span) in spans.iter().zip(&read) {
             match span {
-                Some(span) if outcomes.next().is_some_and(|outcome| outcome.is_ok()) => {
+                Some(span) if outcomes.next().unwrap_or(false) => {
                     pages.extend(addrs.iter().map(|addr| {
-                        let start = (addr.offset() - span.offset) as usize;
-                        let bytes = &span.bytes[start..start + addr.len() as usize];
-                        self.parse(span.segment, *addr, bytes.to_vec())
+                        self.parse(span.segment, *addr, span.bytes_of(*addr).to_vec())
                     }));
                 }
                 _ => pages.extend(self.read_batch(addrs)),
@@ -124,9 +152,34 @@ impl Segments {
         pages
     }
 
+    /// Reads what spans have in files, all at once, and returns of each whether that succeeded.
+    pub(super) fn read_each_span<'a, 'b: 'a>(
+        &self,
+        spans: impl Iterator<Item = &'a mut Span<'b>>,
+    ) -> Vec<bool> {
+        let (mut requests, mut are_read) = (Vec::new(), Vec::new());
+        for span in spans {
+            are_read.push(span.in_file == 0);
+            if span.in_file > 0 {
+                let bytes = &mut span.bytes[..span.in_file];
+                requests.push(ReadRequest::new(&**span.file, span.offset, bytes));
+            }
+        }
+        self.read_requests(&mut requests);
+        let mut outcomes = requests.into_iter().map(|read| read.outcome.is_ok());
+        for is_read in are_read.iter_mut().filter(|is_read| !**is_read) {
+            *is_read = outcomes.next().unwrap_or(false);
+        }
+        are_read
+    }
+
     /// Prepares a span for reading, and copies what is still in the tail. Returns `None` if a part
     /// of it is lost.
-    fn begin_span<'a>(&self, segments: &'a SegmentMap, span: &[PageAddr]) -> Option<Span<'a>> {
+    pub(super) fn begin_span<'a>(
+        &self,
+        segments: &'a SegmentMap,
+        span: &[PageAddr],
+    ) -> Option<Span<'a>> {
         let (first, last) = (span.first()?, span.last()?);
         let segment = self.segment_of(segments, *first).ok()?;
         self.segment_of(segments, *last).ok()?;
@@ -182,14 +235,19 @@ impl Segments {
         addr: PageAddr,
         bytes: &mut [u8],
     ) -> usize {
-        if addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
-            return bytes.len();
-        }
-        let in_file = self.tail.read(segment, addr.offset(), bytes);
+        let in_file = self.read_tail(segment, addr, bytes);
         if in_file == 0 {
             self.reads_buffered.fetch_add(1, Ordering::Relaxed);
         }
         in_file
+    }
+
+    /// Does the same as [`Self::read_buffered`], and counts nothing.
+    fn read_tail(&self, segment: &Segment, addr: PageAddr, bytes: &mut [u8]) -> usize {
+        match addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
+            true => bytes.len(),
+            false => self.tail.read(segment, addr.offset(), bytes),
+        }
     }
 
     /// Returns the file that holds the page at `addr`, or an error if the page is lost.

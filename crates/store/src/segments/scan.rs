@@ -2,11 +2,12 @@
 
 use super::{
     addr::{PageAddr, UNIT_BYTES},
+    part::len_if_part,
     segment::{HEADER_BYTES, Segment},
     set::Segments,
 };
 use crate::{
-    Page, StoreError,
+    PAGE_BYTES_MAX, Page, StoreError,
     page::{BEGIN_BYTES, len_if_page},
 };
 use cambium_disk::BLOCK_BYTES;
@@ -29,7 +30,7 @@ pub struct SegmentScan<'a> {
 
 impl Segments {
     /// Returns an iterator over all pages in a segment's file, in order, from the offset `from` on.
-    /// Bytes that are not an intact page of this place are skipped. A range that can't be read
+    /// Bytes that are not an intact page of this place, and parts of an index, are skipped. A range that can't be read
     /// yields an error, and the scan continues after it. Returns `None` if there is no such
     /// segment.
     pub fn scan(&self, segment: u32, from: u64) -> Option<SegmentScan<'_>> {
@@ -70,13 +71,15 @@ impl SegmentScan<'_> {
         Ok(true)
     }
 
-    /// Returns the page at the current offset, if there is an intact one.
-    fn page(&mut self) -> Result<Option<(PageAddr, Page)>, StoreError> {
+    /// Returns what is at the current offset, if it is intact: a page, or `None` for a part of an index.
+    fn record(&mut self) -> Result<Option<(PageAddr, Option<Page>)>, StoreError> {
         if !self.fill(BEGIN_BYTES)? {
             return Ok(None);
         }
         let from = (self.at - self.start) as usize;
-        let Some(len) = len_if_page(&self.bytes[from..]) else {
+        let begin = &self.bytes[from..];
+        let (page, part) = (len_if_page(begin), len_if_part(begin));
+        let Some(len) = page.or(part).filter(|len| *len <= PAGE_BYTES_MAX) else {
             return Ok(None);
         };
         let len = len.next_multiple_of(UNIT_BYTES as usize);
@@ -86,8 +89,14 @@ impl SegmentScan<'_> {
         let from = (self.at - self.start) as usize;
         let addr = PageAddr::new(self.segment.number, self.at, len as u64);
         let bytes = self.bytes[from..from + len].to_vec();
-        let page = self.segments.parse(&self.segment, addr, bytes);
-        Ok(page.ok().map(|page| (addr, page)))
+        let record = match page {
+            Some(_) => self.segments.parse(&self.segment, addr, bytes).map(Some),
+            None => {
+                let part = self.segments.unstamped(&self.segment, addr, bytes);
+                part.map(|_| None)
+            }
+        };
+        Ok(record.ok().map(|record| (addr, record)))
     }
 }
 
@@ -96,10 +105,12 @@ impl Iterator for SegmentScan<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.at < self.end {
-            match self.page() {
+            match self.record() {
                 Ok(Some((addr, page))) => {
                     self.at = addr.end();
-                    return Some(Ok((addr, page)));
+                    if let Some(page) = page {
+                        return Some(Ok((addr, page)));
+                    }
                 }
                 Ok(None) => self.at += UNIT_BYTES,
                 Err(error) => {

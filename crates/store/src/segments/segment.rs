@@ -12,7 +12,7 @@ use std::sync::{Arc, atomic::Ordering};
 // 12      4     zeros
 // 16      8     sequence number of the segment
 // 24      8     zeros
-// 32            pages, each padded with zeros to a multiple of 16 bytes, and its checksum combined
+// 32            pages and parts of an index, each padded with zeros to a multiple of 16 bytes, and its checksum combined
 //               with where it is (addr.rs); zeros from the end of what was made durable at once to
 //               the next multiple of 4096
 const MAGIC: &[u8; 8] = b"CambiSeg";

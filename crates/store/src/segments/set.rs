@@ -211,8 +211,8 @@ impl Segments {
         Ok(recovery)
     }
 
-    /// Appends a page made by [`PageBuilder::finish`](crate::PageBuilder::finish), and returns its
-    /// address. The page can be read at once. It is durable after [`Segments::sync`] and the next
+    /// Appends a page made by [`PageBuilder::finish`](crate::PageBuilder::finish), or a part of an index made by
+    /// [`encode_part`](crate::encode_part), and returns its address. It can be read at once. It is durable after [`Segments::sync`] and the next
     /// checkpoint.
     ///
     /// # Errors

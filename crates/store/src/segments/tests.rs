@@ -1,5 +1,6 @@
 use super::{
     addr::{PageAddr, SEGMENT_MAX},
+    part::{PART_HEAD_BYTES, encode_part},
     segment::{DIR, HEADER_BYTES, name_of},
     set::{SegmentOptions, Segments, SegmentsRecovery},
 };
@@ -609,4 +610,97 @@ proptest! {
         let opened = Segments::open(Arc::new(disk), SMALL, SALT, Some(&table), &[]);
         prop_assert!(opened.is_err() || (count == 0 && table.len() == 12));
     }
+}
+
+/// Returns the record of a part with unique content.
+fn part(n: u64) -> Vec<u8> {
+    encode_part(|out| out.extend((0..10 + n * 41 % 700).map(|at| (at ^ n) as u8)))
+}
+
+#[test]
+fn parts_of_an_index_are_read_back_beside_pages_and_scans_skip_them() {
+    let disk = FaultyDisk::new(31);
+    let (segments, _) = open(&disk, None);
+    let (mut pages, mut parts) = (Vec::new(), Vec::new());
+    for n in 0..80 {
+        pages.push(segments.append(&page(n)).unwrap());
+        parts.push(segments.append(&part(n)).unwrap());
+        let read = segments.read_parts(&parts);
+        for (n, read) in (0..).zip(read) {
+            let read = read.unwrap();
+            assert_eq!(read.record(), part(n));
+            assert_eq!(read.bytes(), &part(n)[PART_HEAD_BYTES..]);
+        }
+    }
+    let newest = segments.read_parts(&parts[79..]).remove(0).unwrap();
+    assert!(!newest.is_from_device);
+    segments.sync().unwrap();
+    let disk = disk.crash();
+    let (reopened, _) = open(&disk, Some(&segments.encode_table(&[])));
+    let before = disk.stats().reads;
+    let read = reopened.read_parts(&parts);
+    let reads = disk.stats().reads - before;
+    assert!(
+        (2..20).contains(&reads),
+        "{reads} reads of parts that are close together"
+    );
+    let from_device = read
+        .iter()
+        .filter(|read| read.as_ref().unwrap().is_from_device);
+    assert_eq!(from_device.count() as u64, reads);
+    for (n, read) in (0..).zip(reopened.read_parts(&parts)) {
+        assert_eq!(read.unwrap().record(), part(n));
+    }
+    let numbers = reopened.live().into_iter().map(|segment| segment.segment);
+    let scanned = numbers.flat_map(|number| reopened.scan(number, 0).unwrap());
+    let mut scanned: Vec<_> = scanned.map(|found| found.unwrap().0).collect();
+    scanned.sort_unstable();
+    pages.sort_unstable();
+    assert_eq!(scanned, pages);
+    // Neither passes for the other.
+    assert!(reopened.read(parts[3]).is_err());
+    let error = reopened.read_parts(&pages[..1]).remove(0).unwrap_err();
+    assert!(
+        error.to_string().contains("no part of the index is there"),
+        "{error}"
+    );
+}
+
+#[test]
+fn each_damaged_byte_of_a_part_is_told_by_its_place() {
+    let disk = FaultyDisk::new(32);
+    let (segments, _) = open(&disk, None);
+    let addrs = [3, 4, 5].map(|n| segments.append(&part(n)).unwrap());
+    segments.sync().unwrap();
+    let name = name_of(1);
+    let told = format!("{name} is damaged at byte {}: ", addrs[1].offset());
+    for at in 0..part(4).len() as u64 {
+        let at = addrs[1].offset() + at;
+        disk.flip_bit(&name, at, (at % 8) as u8);
+        let read = segments.read_parts(&addrs);
+        let error = read[1].as_ref().unwrap_err().to_string();
+        assert!(error.starts_with(&told), "byte {at}: {error}");
+        assert!(error.contains("db repair"), "{error}");
+        assert!(read[0].is_ok() && read[2].is_ok());
+        disk.flip_bit(&name, at, (at % 8) as u8);
+    }
+    // A part that was written elsewhere does not pass for this one.
+    let bytes = disk.contents(&name).unwrap();
+    let other = &bytes[addrs[0].offset() as usize..][..addrs[0].len() as usize];
+    disk.open(&name)
+        .unwrap()
+        .write_at(other, addrs[1].offset())
+        .unwrap();
+    assert!(segments.read_parts(&addrs).remove(1).is_err());
+    let gone = PageAddr::new(77, 4096, 64);
+    assert!(segments.read_parts(&[gone]).remove(0).is_err());
+}
+
+#[test]
+fn the_format_of_a_part_is_what_it_was() {
+    // Existing data directories contain this format. Changing it requires a new format number of checkpoints.
+    assert_eq!(
+        keccak256(part(7)),
+        b256!("c6724e503db6cea8702c2d33639d8d0443fbc500eaee0d633f8b510f3e5e341c")
+    );
 }
