@@ -56,9 +56,9 @@ impl PartRef {
         (self.0 >> LEN_BITS, self.0 & ((1 << LEN_BITS) - 1))
     }
 
-    /// Returns the reference from the start of the section, where `start` is the offset of the shard's first part: 0 if parts
-    /// are in the segments.
-    pub(super) const fn from_start(self, start: u64) -> Self {
+    /// Returns the reference from the start of the section, where `start` is the offset of the shard's first part, in bytes: 0 if
+    /// parts are in the segments.
+    pub(super) const fn behind(self, start: u64) -> Self {
         Self(self.0.saturating_add(start.saturating_mul(1 << LEN_BITS)))
     }
 
@@ -85,7 +85,7 @@ mod tests {
         let place = part.to_place();
         assert_eq!(place.get(), 0x8000_0000_0123_0045);
         assert_eq!(part.range(), (0x0123, 0x45));
-        assert_eq!(part.from_start(0x1000).range(), (0x1123, 0x45));
+        assert_eq!(part.behind(0x1000).range(), (0x1123, 0x45));
         let stub = |place| Stub {
             place,
             ..Stub::bare(NodeRef::inline(&[0x80]).expect("one byte"))
@@ -96,7 +96,7 @@ mod tests {
         let addr = PageAddr::from_u64(MARK - 1).expect("not zero");
         let in_segments = PartRef::at(addr);
         assert_eq!(in_segments.addr(), Some(addr));
-        assert_eq!(in_segments.from_start(0), in_segments);
+        assert_eq!(in_segments.behind(0), in_segments);
         assert_eq!(
             PartRef::of(&stub(Some(in_segments.to_place()))),
             Some(in_segments)

@@ -508,7 +508,7 @@ impl PartsOfTop {
         let mut closed: Vec<_> = closed.collect();
         let (of, count) = (closed.len(), count.min(closed.len()));
         // The multiples of an irrational number are spread evenly: each part has its turn.
-        let first = (u128::from(turn.wrapping_mul(GOLDEN)) * of as u128 >> 64) as usize;
+        let first = ((u128::from(turn.wrapping_mul(GOLDEN)) * of as u128) >> 64) as usize;
         for at in first..first + count {
             closed[at % of].opens = Opens::IfReadable;
         }

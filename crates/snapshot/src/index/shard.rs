@@ -29,7 +29,7 @@ pub(super) struct Shard {
 impl Shard {
     /// Returns where the part is that a stub of the top names, or `None` if the stub names a page.
     pub(super) fn part_of(&self, stub: &Stub) -> Option<PartRef> {
-        Some(PartRef::of(stub)?.from_start(self.offset))
+        Some(PartRef::of(stub)?.behind(self.offset))
     }
 
     /// Memory of top and blocks, in bytes.

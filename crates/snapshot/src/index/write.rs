@@ -175,7 +175,8 @@ impl<'a> IndexWriter<'a> {
             "a whole shard for a checkpoint without parts"
         );
         let kept = self.keeps().then(|| split(whole)).transpose()?;
-        let bytes = ShardBytes::Parts(split_into_section(whole)?);
+        let (top, parts) = split_into_section(whole)?;
+        let bytes = ShardBytes::Parts(Arc::new(top), parts);
         self.add(shard, bytes, kept, pages)
     }
 
@@ -224,7 +225,8 @@ impl<'a> IndexWriter<'a> {
                 ShardBytes::InSegments(Arc::new(top), len)
             }
             (Form::Whole, Opened::Blocks(_)) => {
-                ShardBytes::Parts(split_into_section(index_with_all)?)
+                let (top, parts) = split_into_section(index_with_all)?;
+                ShardBytes::Parts(Arc::new(top), parts)
             }
             (Form::Whole | Form::Changes(_), Opened::Parts(_)) => {
                 panic!("an index on disk goes to the segments")
@@ -282,9 +284,9 @@ impl<'a> IndexWriter<'a> {
         pages: u64,
     ) -> Result<(), StateError> {
         let (top, bytes, len) = match bytes {
-            ShardBytes::Parts((top, parts)) => {
+            ShardBytes::Parts(top, parts) => {
                 let len = parts.len() as u64;
-                (Some(Arc::new(top)), parts, len)
+                (Some(top), parts, len)
             }
             ShardBytes::Changes(bytes) => {
                 let len = bytes.len() as u64;
@@ -474,7 +476,7 @@ impl WrittenIndex {
 /// A shard as it goes to a checkpoint.
 enum ShardBytes {
     /// Its top, and all its parts.
-    Parts((PartialTrie, Vec<u8>)),
+    Parts(Arc<PartialTrie>, Vec<u8>),
     /// A piece with its changes.
     Changes(Vec<u8>),
     /// Its top, and the length of its parts, which are in the segments already.
@@ -562,12 +564,12 @@ fn put_in_segments(
     Ok((top, dead))
 }
 
+/// Puts a subtrie somewhere, given its root and its path. Returns where it is, or `None` if it is too large for a part.
+type PutPart<'a> = dyn FnMut(Link, &Path) -> Result<Option<PartRef>, StateError> + 'a;
+
 /// Returns the top of a shard. `put` is called for the root of each subtrie that may become a part, with its path, and returns
 /// where that is, or `None` if it is too large. Blinded parts stay as they are.
-fn split_into_parts(
-    index: &PartialTrie,
-    put: &mut dyn FnMut(Link, &Path) -> Result<Option<PartRef>, StateError>,
-) -> Result<PartialTrie, StateError> {
+fn split_into_parts(index: &PartialTrie, put: &mut PutPart<'_>) -> Result<PartialTrie, StateError> {
     let base = *index.base();
     let mut above_unopened = HashSet::default();
     find_above_parts(index, index.root(), &mut above_unopened);
