@@ -16,7 +16,7 @@ const ACCOUNTS: u64 = 3_000;
 /// Slots of account 0, in several pages of their own.
 const SLOTS: u64 = 1_500;
 /// Kind of the log's records with references.
-const KIND: u8 = 4;
+const KIND: u8 = 5;
 
 fn slots_of(index: u64) -> u64 {
     match index {

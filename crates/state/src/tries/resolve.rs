@@ -146,7 +146,7 @@ impl<'a> Resolver<'a> {
             // Anything else that is not in it is what the snapshot has.
             None if path == root => Err(StateError::Broken {
                 path: *path,
-                what: "the branch that the block log has a reference of",
+                what: "the node that the block log has a reference of",
             }),
             found => Ok(found),
         }
