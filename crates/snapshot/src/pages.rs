@@ -59,8 +59,8 @@ impl PrefetchedPages {
     /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
     /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {
-        let is_over = |page: &Page| path.starts_with(page.prefix());
-        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > path;
+        let is_over = |page: &Page| path.starts_with(&page.prefix());
+        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > *path;
         let ahead = &self.pages[self.passed..];
         self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
         let page = self.pages.get(self.passed);
@@ -467,7 +467,7 @@ impl Pages {
         };
         counter.add(1);
         self.counters.page_bytes_read.add(page.size_bytes() as u64);
-        let found = *page.prefix();
+        let found = page.prefix();
         if found != *prefix {
             return Err(StateError::WrongPage {
                 place: addr.to_u64(),

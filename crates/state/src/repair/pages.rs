@@ -339,7 +339,7 @@ impl PageScan<'_> {
                     owner,
                 } = named;
                 let why = match read {
-                    Ok(page) if page.prefix() == prefix => {
+                    Ok(page) if page.prefix() == *prefix => {
                         self.accounts(&page)?;
                         continue;
                     }
