@@ -9,11 +9,15 @@
 //! ```
 
 use super::runs::Run;
-use cambium_snapshot::{Budget, IndexMemory, MemoryInUse};
+use cambium_snapshot::{Budget, IndexMemory, MemoryInUse, split_above_bytes};
 use serde::Serialize;
 
 /// Dead bytes for each live byte of pages at which cleaning keeps up with changes.
 const DEAD_TOLERATED: f64 = 0.9;
+/// Bytes of an account's key and value, of which pages are divided by.
+const LEAF_BYTES: f64 = 44.0;
+/// Share of the memory that the index may take, unless an option says otherwise.
+const INDEX_DIVISOR: f64 = 4.0;
 /// Processor time for a byte of a page that is parsed, or copied by a merge, in microseconds: 7 us for a page of
 /// 970 bytes.
 const BYTE_US: f64 = 7.0 / 970.0;
@@ -56,8 +60,6 @@ pub(super) struct Costs {
     processor_us_a_change: f64,
     /// Time of all cores for each change between the last read and the durable commit, in microseconds.
     commit_us_a_change: f64,
-    /// Accounts of a page at most, times the index's bytes for an account: the rule by which pages are divided.
-    index_bytes_an_account_max: f64,
 }
 
 /// What is predicted of a batch, or was measured of it.
@@ -101,6 +103,18 @@ fn moved_share() -> f64 {
     low / (1.0 - low)
 }
 
+/// Accounts of a page: subtries are divided by sixteen as long as they are larger than the index's share of the memory
+/// says.
+fn accounts_a_page(keys: f64, memory_bytes: f64) -> f64 {
+    let index_bytes_max = (memory_bytes / INDEX_DIVISOR) as u64;
+    let split_above = split_above_bytes((keys * LEAF_BYTES) as u64, index_bytes_max) as f64;
+    let mut accounts = keys;
+    while accounts * LEAF_BYTES > split_above {
+        accounts /= 16.0;
+    }
+    accounts
+}
+
 /// The budget of a machine once the index has its share.
 fn budget(machine: &Machine, index_bytes: f64) -> Budget {
     let index = IndexMemory {
@@ -136,22 +150,12 @@ impl Costs {
             hashes_a_change: measured.hashes_a_change - above,
             processor_us_a_change: measured.processor_us_a_change - bytes_us,
             commit_us_a_change: 1e3 * run.commit_ms * run.machine.cores / run.load.changes,
-            index_bytes_an_account_max: run.index_bytes_an_account_max,
         }
-    }
-
-    /// Accounts of a page: the fewest, in steps of sixteen, with which the index takes no more than the rule allows.
-    fn accounts_a_page(&self, keys: f64) -> f64 {
-        let mut accounts = keys;
-        while self.index_bytes_a_page / (accounts / 16.0) <= self.index_bytes_an_account_max {
-            accounts /= 16.0;
-        }
-        accounts
     }
 
     /// Predicts what a batch costs.
     pub(super) fn predict(&self, load: &Load, machine: &Machine) -> Figures {
-        let accounts_a_page = self.accounts_a_page(load.keys);
+        let accounts_a_page = accounts_a_page(load.keys, machine.memory_bytes);
         let pages = load.keys / accounts_a_page;
         let page_bytes = self.page_bytes_an_account * accounts_a_page;
         let index_bytes = self.index_bytes_a_page * pages;
@@ -197,6 +201,20 @@ mod tests {
     fn moved_bytes_follow_from_the_dead_space_that_is_tolerated() {
         let share = moved_share();
         assert!((0.25..0.35).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn pages_are_as_large_as_the_memory_wants_them() {
+        let accounts = |keys: u64, gib: f64| {
+            accounts_a_page(keys as f64, gib * f64::from(1 << 30)).round() as u64
+        };
+        assert_eq!(accounts(1 << 20, 1.0), 16);
+        assert_eq!(accounts(1 << 22, 1.0), 4);
+        assert_eq!(accounts(1 << 24, 1.0), 16);
+        assert_eq!(accounts(1 << 26, 1.0), 64);
+        assert_eq!(accounts(1 << 26, 4.0), 4);
+        assert_eq!(accounts(1 << 27, 1.0), 128);
+        assert_eq!(accounts(1 << 27, 4.0), 8);
     }
 
     #[test]

@@ -34,9 +34,6 @@ pub(crate) struct ModelArgs {
     /// Reports of `./bench state --json`: the costs are taken from the first, and all are held against the model
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// Bytes of index for an account with which a page is still divided
-    #[arg(long, default_value_t = 4.0)]
-    index_bytes: f64,
     /// Cores of the machines that are told
     #[arg(long, default_value_t = 16.0)]
     cores: f64,
@@ -87,8 +84,11 @@ const QUANTITIES: [Quantity; 7] = [
 
 /// Runs the model.
 pub(crate) fn run(args: &ModelArgs) -> Result<Report, Box<dyn Error>> {
-    let read = |path: &PathBuf| Run::read(path, args.index_bytes);
-    let runs = args.runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let runs = args
+        .runs
+        .iter()
+        .map(|path| Run::read(path))
+        .collect::<Result<Vec<_>, _>>()?;
     let costs = Costs::of(&runs[0]);
     let mut report = Report::new("model");
     report

@@ -13,8 +13,6 @@ pub(super) struct Run {
     /// Bytes of all pages.
     pub(super) page_bytes: f64,
     pub(super) index_bytes: f64,
-    /// What the run's pages show of the rule by which pages are divided.
-    pub(super) index_bytes_an_account_max: f64,
     /// Changes that the counters are about.
     pub(super) changes: f64,
     pub(super) merges: f64,
@@ -27,17 +25,14 @@ pub(super) struct Run {
 
 impl Run {
     /// Reads the run in a file.
-    pub(super) fn read(
-        path: &Path,
-        index_bytes_an_account_max: f64,
-    ) -> Result<Self, Box<dyn Error>> {
+    pub(super) fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = fs::read_to_string(path).map_err(|error| named(&error))?;
         let parsed: Value = serde_json::from_str(&text).map_err(|error| named(&error))?;
-        Self::of(&parsed, index_bytes_an_account_max).map_err(|error| named(&error).into())
+        Self::of(&parsed).map_err(|error| named(&error).into())
     }
 
-    fn of(report: &Value, index_bytes_an_account_max: f64) -> Result<Self, String> {
+    fn of(report: &Value) -> Result<Self, String> {
         let results = report["results"]
             .as_array()
             .ok_or("it is not a report of ./bench state --json")?;
@@ -74,7 +69,6 @@ impl Run {
             pages,
             page_bytes,
             index_bytes: get("index_bytes")?,
-            index_bytes_an_account_max,
             changes: blocks * changes,
             merges: get("counter_merges")?.max(1.0),
             pages_changed: get("counter_pages_written")?.max(1.0),

@@ -30,6 +30,7 @@ pub use clean::{Cleaning, emptiest};
 pub use named::{NamedPage, named_pages};
 pub use result::{Merged, MergedShard, places};
 pub(crate) use sizes::PageSizes;
+pub use sizes::split_above_bytes;
 
 use crate::{
     base::{error::StateError, pool},

@@ -162,6 +162,12 @@ impl PageSizes {
     }
 }
 
+/// The largest subtrie that stays one page when a state is loaded, in bytes: its leaves take `leaf_bytes` bytes, and its index
+/// may take `index_bytes_max`.
+pub fn split_above_bytes(leaf_bytes: u64, index_bytes_max: u64) -> usize {
+    PageSizes::of_load(leaf_bytes, index_bytes_max).split_above()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
