@@ -17,7 +17,7 @@ const DEAD_TOLERATED: f64 = 0.9;
 /// Bytes of an account's key and value, of which pages are divided by.
 const LEAF_BYTES: f64 = 44.0;
 /// Share of the memory that the index may take, unless an option says otherwise.
-const INDEX_DIVISOR: f64 = 4.0;
+const INDEX_DIVISOR: f64 = 3.0;
 /// Processor time for a byte of a page that is parsed, or copied by a merge, in microseconds: 7 us for a page of
 /// 970 bytes.
 const BYTE_US: f64 = 7.0 / 970.0;
