@@ -69,7 +69,7 @@ pub use index::{
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled, root_of_slots};
 pub use merge::{
-    Cleaning, Merged, MergedShard, NamedPage, emptiest, merge, named_pages, places,
+    Cleaning, Merged, MergedShard, NamedPage, NamedPages, emptiest, merge, places,
     split_above_bytes,
 };
 pub use pages::{

@@ -141,7 +141,8 @@ pub fn retry_transient<T>(
 impl Pages {
     /// Creates the reader of the pages in `segments`, with a cache of `cache_bytes` bytes.
     pub fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
-        let entries = (cache_bytes / 1024).max(16) as usize;
+        // Pages of four accounts weigh less than 400 bytes. A table that grows later holds twice its memory meanwhile.
+        let entries = (cache_bytes / 384).max(16) as usize;
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries)
             .weight_capacity(cache_bytes)

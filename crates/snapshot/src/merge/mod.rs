@@ -27,7 +27,7 @@ mod named;
 mod clean;
 
 pub use clean::{Cleaning, emptiest};
-pub use named::{NamedPage, named_pages};
+pub use named::{NamedPage, NamedPages};
 pub use result::{Merged, MergedShard, places};
 pub(crate) use sizes::PageSizes;
 pub use sizes::split_above_bytes;

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 // 8       4     length of the record
 // 12      1     format: 129, which no page has
 // 13            the part
-const FORMAT: u8 = 129;
+pub(crate) const FORMAT: u8 = 129;
 const CHECKED_FROM: usize = 8;
 const FORMAT_AT: usize = 12;
 /// Bytes of a record before the part itself.
