@@ -59,8 +59,8 @@ impl PrefetchedPages {
     /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
     /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {
-        let is_over = |page: &Page| path.starts_with(&page.prefix());
-        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > *path;
+        let is_over = |page: &Page| path.starts_with(page.prefix());
+        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > path;
         let ahead = &self.pages[self.passed..];
         self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
         let page = self.pages.get(self.passed);
@@ -141,8 +141,7 @@ pub fn retry_transient<T>(
 impl Pages {
     /// Creates the reader of the pages in `segments`, with a cache of `cache_bytes` bytes.
     pub fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
-        // Pages of four accounts weigh less than 400 bytes. A table that grows later holds twice its memory meanwhile.
-        let entries = (cache_bytes / 384).max(16) as usize;
+        let entries = (cache_bytes / 1024).max(16) as usize;
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries)
             .weight_capacity(cache_bytes)
@@ -468,7 +467,7 @@ impl Pages {
         };
         counter.add(1);
         self.counters.page_bytes_read.add(page.size_bytes() as u64);
-        let found = page.prefix();
+        let found = *page.prefix();
         if found != *prefix {
             return Err(StateError::WrongPage {
                 place: addr.to_u64(),

@@ -321,7 +321,9 @@ fn merges_that_open_few_parts_of_an_index_on_disk_make_what_they_make_of_one_in_
             root
         });
         assert_eq!(roots[0], roots[1]);
-        assert!(on_disk.stats().unwrap().index_bytes_on_disk > 0);
+        let [got, expected] = [&on_disk, &in_memory].map(|db| db.stats().unwrap());
+        assert!(got.index_bytes_on_disk > 0);
+        assert_eq!(got.pages, expected.pages, "round {round}");
         if round % 6 == 0 {
             let report = on_disk.check(&mut |_| {}).unwrap();
             assert_eq!(report.damage, Vec::<String>::new(), "round {round}");
@@ -339,16 +341,12 @@ fn merges_that_open_few_parts_of_an_index_on_disk_make_what_they_make_of_one_in_
         }
     }
     let moved = moved();
-    // Their pages have other sizes, as the memory of their indices allows. Both are cleaned.
-    let per_live = [&on_disk, &in_memory].map(|db| {
-        let stats = db.stats().unwrap();
-        stats.segment_bytes as f64 / stats.segment_live_bytes as f64
-    });
+    let bytes = [&on_disk, &in_memory].map(|db| db.stats().unwrap().segment_bytes);
     say(&format!(
-        "{round} merges, {moved:?} pages moved, {per_live:?} bytes of segments for each live one"
+        "{round} merges, {moved:?} pages moved, {bytes:?} bytes of segments"
     ));
     assert!(moved[0] > 20 && moved[1] > 20);
-    assert!(per_live.iter().all(|bytes| *bytes < 6.0));
+    assert!(bytes[0] < bytes[1] * 5 / 4);
 }
 
 #[test]
@@ -387,7 +385,7 @@ fn parts_of_an_index_that_a_merge_leaves_as_they_were_stay_in_memory() {
         say(&format!(
             "{cold} parts read at first, {again} after a merge"
         ));
-        assert!(again * 10 <= cold, "{again} of {cold} parts");
+        assert!(again <= 4, "{again} of {cold} parts");
     }
 }
 
