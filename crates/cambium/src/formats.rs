@@ -6,7 +6,7 @@ const CLUSTER: &[(&str, u32)] = &cambium_cluster::FORMATS;
 #[cfg(not(feature = "cluster"))]
 const CLUSTER: &[(&str, u32)] = &[];
 
-const COUNT: usize = 15 + CLUSTER.len();
+const COUNT: usize = 14 + CLUSTER.len();
 
 /// Number of the format of each kind of file that this version writes, by the name of the kind.
 ///

@@ -3,12 +3,11 @@
 use crate::{block_index, block_log, checkpoint, codes, manifest, page, segments, values};
 
 /// Number of the format of each kind of file that this version writes, by the name of the kind.
-pub const FORMATS: [(&str, u32); 9] = [
+pub const FORMATS: [(&str, u32); 8] = [
     ("manifest", manifest::FORMAT),
     ("log", block_log::FORMAT),
     ("segments", segments::FORMAT),
     ("pages", page::FORMAT as u32),
-    ("index parts", segments::PART_FORMAT as u32),
     ("values", values::FORMAT),
     ("codes", codes::FORMAT),
     ("checkpoints", checkpoint::FORMAT),

@@ -52,7 +52,6 @@ mod space;
 mod scan;
 
 pub use addr::PageAddr;
-pub(crate) use part::FORMAT as PART_FORMAT;
 pub use part::{PART_HEAD_BYTES, StoredPart, encode_part};
 pub use queue::{FinishedPage, PageQueue};
 pub use scan::SegmentScan;

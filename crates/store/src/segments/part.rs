@@ -19,11 +19,11 @@ use xxhash_rust::xxh3::xxh3_64;
 // OFFSET  SIZE  MEANING
 // 0       8     xxh3-64 of all that follows, to the end of the record
 // 8       4     length of the record
-// 12      1     format: 129, which no page has
+// 12      1     kind: 129, which is the format of no page
 // 13            the part
-pub(crate) const FORMAT: u8 = 129;
+const KIND: u8 = 129;
 const CHECKED_FROM: usize = 8;
-const FORMAT_AT: usize = 12;
+const KIND_AT: usize = 12;
 /// Bytes of a record before the part itself.
 pub const PART_HEAD_BYTES: usize = 13;
 
@@ -54,8 +54,8 @@ pub fn encode_part(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut record = vec![0; PART_HEAD_BYTES];
     write(&mut record);
     let len = u32::try_from(record.len()).expect("a part under 4 GiB");
-    record[CHECKED_FROM..FORMAT_AT].copy_from_slice(&len.to_le_bytes());
-    record[FORMAT_AT] = FORMAT;
+    record[CHECKED_FROM..KIND_AT].copy_from_slice(&len.to_le_bytes());
+    record[KIND_AT] = KIND;
     let sum = xxh3_64(&record[CHECKED_FROM..]);
     record[..CHECKED_FROM].copy_from_slice(&sum.to_le_bytes());
     record
@@ -63,8 +63,8 @@ pub fn encode_part(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// Returns the length of the record of a part that may begin with these bytes. Its checksum is not verified.
 pub(super) fn len_if_part(bytes: &[u8]) -> Option<usize> {
-    let len = u32::from_le_bytes(bytes.get(CHECKED_FROM..FORMAT_AT)?.try_into().ok()?) as usize;
-    let is_part = bytes.get(FORMAT_AT) == Some(&FORMAT) && len >= PART_HEAD_BYTES;
+    let len = u32::from_le_bytes(bytes.get(CHECKED_FROM..KIND_AT)?.try_into().ok()?) as usize;
+    let is_part = bytes.get(KIND_AT) == Some(&KIND) && len >= PART_HEAD_BYTES;
     is_part.then_some(len)
 }
 
