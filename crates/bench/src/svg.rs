@@ -16,7 +16,7 @@ pub(crate) fn class(line: usize) -> String {
     format!("c{} d{}", line % 4, line % 4)
 }
 
-/// Text between tags.
+/// Escapes text that is to stand between tags.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

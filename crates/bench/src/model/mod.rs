@@ -47,7 +47,7 @@ pub(crate) struct ModelArgs {
     plot: Option<PathBuf>,
 }
 
-/// A figure of the model: its name in reports, unit by which it is divided, and where it is.
+/// A figure that is measured and predicted, by its name in reports.
 struct Quantity {
     name: &'static str,
     get: fn(&Figures) -> f64,
@@ -84,7 +84,7 @@ const QUANTITIES: [Quantity; 7] = [
     },
 ];
 
-/// Runs the model.
+/// Takes the costs from the first run, holds the model against all of them, and tells larger states.
 pub(crate) fn run(args: &ModelArgs) -> Result<Report, Box<dyn Error>> {
     let runs = args
         .runs

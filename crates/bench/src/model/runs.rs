@@ -88,7 +88,7 @@ impl Run {
         })
     }
 
-    /// What was measured.
+    /// The figures of the run's batches, to be held against the model's.
     pub(super) const fn figures(&self) -> Figures {
         self.figures
     }

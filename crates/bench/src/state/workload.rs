@@ -34,7 +34,7 @@ pub(crate) struct Workload {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Spread {
-    /// All equally likely.
+    /// Each account is as likely as any other, as in NOMT's benchmark.
     #[default]
     Uniform,
     /// Number n is about 1/n times as likely as the first, to within a factor of two.

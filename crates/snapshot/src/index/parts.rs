@@ -119,7 +119,7 @@ impl PartCache {
 enum PartSource {
     /// In the section `index` of a complete checkpoint, which an index in memory has written.
     Checkpoint(SectionReader),
-    /// In the segments.
+    /// Records in the segments, named by address.
     Segments(Arc<Pages>),
 }
 
@@ -373,7 +373,7 @@ pub(crate) struct OpenedParts {
 
 /// A part that a merge has opened.
 pub(crate) struct OpenedPart {
-    /// Where it is.
+    /// Its address in the segments: retired once the merge has written the part anew.
     pub(crate) addr: PageAddr,
     bytes: OpenedBytes,
 }

@@ -147,7 +147,7 @@ impl Cleaning {
         Ok(moved)
     }
 
-    /// Moves pages.
+    /// Moves the pages that opened parts or blocks name, the sparsest segments first, up to `bytes_max` bytes.
     fn move_pages(
         &self,
         before: &mut OpenedShard,

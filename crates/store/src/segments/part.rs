@@ -38,7 +38,7 @@ pub struct StoredPart {
 }
 
 impl StoredPart {
-    /// The part.
+    /// The part's own bytes, as [`encode_part`] was given them.
     pub fn bytes(&self) -> &[u8] {
         &self.record[PART_HEAD_BYTES..]
     }
