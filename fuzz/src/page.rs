@@ -61,7 +61,7 @@ fn check(page: &Page, bytes: &[u8]) {
     assert!(leaves.is_sorted_by(|a, b| a.0 < b.0), "leaves out of order");
     let by_path: BTreeMap<_, _> = leaves.iter().cloned().collect();
     for (path, value) in &leaves {
-        assert!(path.starts_with(page.prefix()));
+        assert!(path.starts_with(&page.prefix()));
         assert_eq!(page.get(path), Some(&value[..]), "the leaf at {path}");
         let mut packed = path.packed().to_vec();
         *packed.last_mut().expect("a leaf's path") ^= 1;
@@ -109,7 +109,7 @@ fn check_entries(page: &Page, leaves: &Leaves) {
 
 /// Builds and rewrites the page from its content, and compares.
 fn check_built(page: &Page, leaves: &Leaves, digests: &Leaves) {
-    let mut builder = PageBuilder::new(page.prefix());
+    let mut builder = PageBuilder::new(&page.prefix());
     for (path, value) in leaves {
         builder.leaf(path, value);
     }
@@ -169,7 +169,7 @@ fn check_subtrie(page: &Page, leaves: &Leaves, digests: &Leaves) {
     let nodes: Vec<_> = nodes.flatten().collect();
     let hashed = |nodes: Vec<(Path, NodeRef)>| {
         let mut trie = PartialTrie::new(Path::EMPTY);
-        let root = trie.graft_leaves(page.prefix(), values.iter().cloned(), nodes.into_iter());
+        let root = trie.graft_leaves(&page.prefix(), values.iter().cloned(), nodes.into_iter());
         let root = root.ok()?;
         trie.hash_nodes([root], &mut Default::default());
         trie.cached_ref(root)
@@ -181,7 +181,7 @@ fn check_subtrie(page: &Page, leaves: &Leaves, digests: &Leaves) {
     if page.prefix().len() >= ACCOUNT_NIBBLES {
         return;
     }
-    let mut trie = PartialTrie::new(*page.prefix());
+    let mut trie = PartialTrie::new(page.prefix());
     trie.apply(&changes_of(&values), &mut NoResolve)
         .expect("leaves of one trie");
     commit(&mut [&mut trie], &mut Default::default());

@@ -15,7 +15,7 @@ use crate::{
         pool,
     },
     index::without_cached_refs,
-    merge::{NamedPage, named_pages},
+    merge::{NamedPage, NamedPages},
     pages::ReadCause,
     read::snapshot::Snapshot,
 };
@@ -161,14 +161,17 @@ fn check_shard(
     let counters = &*snapshot.pages.counters;
     let mut top = PartialTrie::new(shard_prefix(shard)).committed_by(index.commitment());
     let mut root = None;
-    let (named, slots) = named_pages(&index, |account| {
-        report.accounts += 1;
-        if let Some(missing) = missing_code(account, codes) {
-            report.damage(missing);
+    let mut pages = NamedPages::new(&index);
+    loop {
+        let named = pages.next_batch(PAGES_AT_ONCE, |account| {
+            report.accounts += 1;
+            if let Some(missing) = missing_code(account, codes) {
+                report.damage(missing);
+            }
+        });
+        if named.is_empty() {
+            break;
         }
-    });
-    report.slots += slots;
-    for named in named.chunks(PAGES_AT_ONCE) {
         let stubs: Vec<_> = named.iter().map(|one| (&one.stub, one.prefix)).collect();
         let pages = snapshot.pages.read_batch(&stubs, ReadCause::Check);
         let check = |(named, page): (&NamedPage, Result<Arc<Page>, StateError>)| {
@@ -199,6 +202,7 @@ fn check_shard(
             }
         }
     }
+    report.slots += pages.slots();
     let mut bare = without_cached_refs(&index)?;
     hash_tries(&mut [&mut bare], counters);
     let reference = |trie: &PartialTrie| Some(trie.as_stub(trie.root())?.node);

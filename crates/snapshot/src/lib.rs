@@ -68,7 +68,10 @@ pub use index::{
     parse_section,
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled, root_of_slots};
-pub use merge::{Cleaning, Merged, MergedShard, NamedPage, emptiest, merge, named_pages, places};
+pub use merge::{
+    Cleaning, Merged, MergedShard, NamedPage, NamedPages, emptiest, merge, places,
+    split_above_bytes,
+};
 pub use pages::{
     PagePin, Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient,
 };

@@ -13,10 +13,7 @@ use cambium_primitives::Path;
 use cambium_store::{Page, PageAddr, Segments, StoreError};
 use cambium_trie::{PartialTrie, Stub};
 use parking_lot::Mutex;
-use quick_cache::{
-    DefaultHashBuilder, OptionsBuilder, Weighter,
-    sync::{Cache, DefaultLifecycle},
-};
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
 use rustc_hash::FxBuildHasher;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -33,13 +30,32 @@ use std::{
 /// Share of the page cache for pages that were used more than once.
 const HOT_FRACTION: f64 = 0.75;
 
+/// Memory that a cached page takes besides its own, in bytes: two allocations, and its entries in the tables of the cache.
+const CACHE_BYTES_PER_PAGE: u64 = 160;
+
 /// Weighs a page by its size plus the overhead of the cache, in bytes.
 #[derive(Clone)]
 struct PageWeight;
 
 impl Weighter<PageAddr, Arc<Page>> for PageWeight {
     fn weight(&self, _: &PageAddr, page: &Arc<Page>) -> u64 {
-        page.size_bytes() as u64 + 96
+        page.size_bytes() as u64 + CACHE_BYTES_PER_PAGE
+    }
+}
+
+/// Notes the pages that the cache evicts while others hold them.
+#[derive(Clone)]
+struct NoteEvicted(Arc<ResidentPages>);
+
+impl Lifecycle<PageAddr, Arc<Page>> for NoteEvicted {
+    /// The first two pages, to be dropped without the lock of the cache.
+    type RequestState = [Option<Arc<Page>>; 2];
+
+    fn on_evict(&self, state: &mut Self::RequestState, addr: PageAddr, page: Arc<Page>) {
+        self.0.add_if_held(addr, &page);
+        if let Some(free) = state.iter_mut().find(|free| free.is_none()) {
+            *free = Some(page);
+        }
     }
 }
 
@@ -59,8 +75,8 @@ impl PrefetchedPages {
     /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
     /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {
-        let is_over = |page: &Page| path.starts_with(page.prefix());
-        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > path;
+        let is_over = |page: &Page| path.starts_with(&page.prefix());
+        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > *path;
         let ahead = &self.pages[self.passed..];
         self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
         let page = self.pages.get(self.passed);
@@ -90,9 +106,9 @@ pub enum ReadCause {
 pub struct Pages {
     /// The files that contain the pages.
     pub segments: Segments,
-    cache: Cache<PageAddr, Arc<Page>, PageWeight>,
-    /// All pages in memory, in the cache or not.
-    resident: ResidentPages,
+    cache: Cache<PageAddr, Arc<Page>, PageWeight, DefaultHashBuilder, NoteEvicted>,
+    /// The pages in memory that are not in the cache.
+    resident: Arc<ResidentPages>,
     /// Memory of the pages that pins hold, in bytes.
     pinned_bytes: AtomicU64,
     /// The most that pins have held since the memory budget was divided, in bytes.
@@ -141,19 +157,21 @@ pub fn retry_transient<T>(
 impl Pages {
     /// Creates the reader of the pages in `segments`, with a cache of `cache_bytes` bytes.
     pub fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
-        let entries = (cache_bytes / 1024).max(16) as usize;
+        // Pages of four accounts weigh less than 400 bytes. A table that grows later holds twice its memory meanwhile.
+        let entries = (cache_bytes / 384).max(16) as usize;
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries)
             .weight_capacity(cache_bytes)
             .hot_allocation(HOT_FRACTION)
             .build()
             .expect("all required options are set");
-        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let resident = Arc::new(ResidentPages::default());
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), NoteEvicted(resident.clone()));
         let cache = Cache::with_options(options, PageWeight, hasher, lifecycle);
         Self {
             segments,
             cache,
-            resident: ResidentPages::default(),
+            resident,
             pinned_bytes: AtomicU64::new(0),
             pinned_bytes_peak: AtomicU64::new(0),
             counters,
@@ -257,9 +275,7 @@ impl Pages {
         if why == ReadCause::Value {
             self.count_wait(start.elapsed());
         }
-        let addr = addr_of_stub(stub, prefix)?;
-        self.resident.add(addr, &page);
-        self.cache.insert(addr, page.clone());
+        self.insert(addr_of_stub(stub, prefix)?, &page);
         Ok(page)
     }
 
@@ -280,6 +296,12 @@ impl Pages {
         Ok(page)
     }
 
+    /// Caches a page that was read for use.
+    fn insert(&self, addr: PageAddr, page: &Arc<Page>) {
+        self.cache.insert(addr, page.clone());
+        self.resident.supersede(addr);
+    }
+
     /// Whether a page is in memory. It is not used by that, and nothing is counted.
     pub(crate) fn has(&self, addr: PageAddr) -> bool {
         self.cache.contains_key(&addr) || self.resident.has(addr)
@@ -293,7 +315,7 @@ impl Pages {
         }
         if found.is_first_use {
             self.counters.pages_ahead_used.add(1);
-            self.cache.insert(addr, found.page.clone());
+            self.insert(addr, &found.page);
         }
         Some(found.page)
     }
@@ -344,7 +366,8 @@ impl Pages {
 
     /// Returns the page at `addr` if it is in memory, which does not count as its use.
     pub(crate) fn find(&self, addr: PageAddr) -> Option<Arc<Page>> {
-        self.resident.find(addr)
+        let cached = self.cache.peek(&addr);
+        cached.or_else(|| self.resident.find(addr))
     }
 
     /// Memory of the pages that pins hold, in bytes. A page that several pins hold counts for each.
@@ -392,16 +415,10 @@ impl Pages {
         each.map(|((page, (_, prefix)), addr)| {
             let page = self.retry_for_merge(page, *addr, why)?;
             let page = Arc::new(self.verified(page, *addr, prefix, why)?);
-            if !matches!(why, ReadCause::Merge | ReadCause::Check) {
-                self.resident.add(*addr, &page);
-            }
-            let is_kept = match why {
-                ReadCause::Value | ReadCause::Ahead | ReadCause::Proof => true,
-                ReadCause::Trie => self.has_room(&page),
-                ReadCause::Merge | ReadCause::Check => false,
-            };
-            if is_kept {
-                self.cache.insert(*addr, page.clone());
+            match why {
+                ReadCause::Merge | ReadCause::Check => {}
+                ReadCause::Trie if !self.has_room(&page) => self.resident.add(*addr, &page),
+                _ => self.insert(*addr, &page),
             }
             Ok(page)
         })
@@ -467,7 +484,7 @@ impl Pages {
         };
         counter.add(1);
         self.counters.page_bytes_read.add(page.size_bytes() as u64);
-        let found = *page.prefix();
+        let found = page.prefix();
         if found != *prefix {
             return Err(StateError::WrongPage {
                 place: addr.to_u64(),
@@ -502,7 +519,9 @@ impl Pages {
 
     /// Removes a page from the cache that the newest snapshot no longer names.
     pub fn forget(&self, addr: PageAddr) {
-        self.cache.remove(&addr);
+        if let Some((_, page)) = self.cache.remove(&addr) {
+            self.resident.add_if_held(addr, &page);
+        }
     }
 
     /// Sets the memory limit of the page cache, in bytes.

@@ -1,8 +1,8 @@
-//! Which pages are in memory, held by any cache, pin or trie, and which are being read ahead.
+//! Which pages are in memory besides those in the cache, held by any pin or trie, and which are being read ahead.
 //!
-//! Pages are shared: a cache, a pin, and the tries of new blocks may hold the same one. The table here holds none of
-//! them. It finds a page by its address while any of these holds it, so that no page is read twice while it is in
-//! memory.
+//! Pages are shared: the cache, a pin, and the tries of new blocks may hold the same one. The table here holds none of
+//! them. It finds a page that the cache has no longer, or never had, by its address while any other holds it, so that no page
+//! is read twice while it is in memory.
 
 use cambium_store::{Page, PageAddr};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ const SWEEP_MIN: usize = 64;
 /// Longest wait for a page that is being read ahead. After it the caller reads the page itself.
 const ARRIVAL_MAX: Duration = Duration::from_secs(1);
 
-/// The table of pages in memory.
+/// The table of pages in memory that are not in the cache.
 pub(crate) struct ResidentPages(Box<[Shard]>);
 
 #[derive(Default)]
@@ -160,6 +160,22 @@ impl ResidentPages {
         // A read ahead of it that is still under way finds the entry taken.
         self.entries(addr).put(addr, there);
         self.shard(addr).arrived.notify_all();
+    }
+
+    /// Adds a page that leaves the cache, if anybody else holds it.
+    pub(crate) fn add_if_held(&self, addr: PageAddr, page: &Arc<Page>) {
+        if Arc::strong_count(page) > 1 {
+            self.add(addr, page);
+        }
+    }
+
+    /// Removes the entry of a page that is in the cache now. A read ahead of it that is still under way finds none.
+    pub(crate) fn supersede(&self, addr: PageAddr) {
+        let shard = self.shard(addr);
+        let was_there = shard.entries.lock().pages.remove(&addr).is_some();
+        if was_there {
+            shard.arrived.notify_all();
+        }
     }
 
     /// Whether a page that was read ahead is still unused.

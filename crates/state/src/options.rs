@@ -23,8 +23,9 @@ pub struct Options {
     /// of a key-value database that was ever replaced, since a view of an old block may read it. The
     /// branches of the newest heights are kept even if this number is smaller.
     pub keep_blocks: Option<u64>,
-    /// Share of [`Options::memory_bytes`] for the index, in bytes; `None` for a quarter. The lower
-    /// levels of a larger index stay on disk, and a cold read then takes two device reads.
+    /// Limit of the index in memory, in bytes; `None` for a third of [`Options::memory_bytes`]. Up to two thirds of the limit
+    /// merges and loaders make smaller pages than they need to, so that less is written for each change. The lower levels
+    /// of an index above the limit stay on disk, and a cold read then takes two device reads.
     pub index_bytes_max: Option<u64>,
     /// Number of checkpoints that a reader in another process may be behind the newest one. Until then the space of
     /// files that it reads is kept after their removal. A reader that is further behind gets an error when it reads a
@@ -217,11 +218,11 @@ impl Options {
         }
     }
 
-    /// The index's share of the memory, in bytes.
+    /// Limit of the index in memory, in bytes.
     pub(crate) const fn index_bytes_max(&self) -> u64 {
         match self.index_bytes_max {
             Some(bytes) => bytes,
-            None => self.memory_bytes / 4,
+            None => self.memory_bytes / 3,
         }
     }
 }

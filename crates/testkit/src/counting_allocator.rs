@@ -31,6 +31,11 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
+/// The bytes that all threads hold, in a program whose global allocator is [`CountingAllocator`].
+pub fn held_bytes() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
+
 /// Runs `work`, and returns with its result the most bytes that all threads held meanwhile, above what they held before.
 /// Counts nothing but in a program whose global allocator is [`CountingAllocator`].
 pub fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {

@@ -28,7 +28,7 @@ pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
 pub use cambium_seeds::{Random, is_long};
 pub use concurrent::{ConcurrentDriver, ConcurrentParams, RoundFaults};
-pub use counting_allocator::{CountingAllocator, most_during};
+pub use counting_allocator::{CountingAllocator, held_bytes, most_during};
 pub use engine::{EngineDriver, EngineParams, FaultKinds, TestedCommitment};
 pub use engine_chain::EngineChain;
 pub use genesis_chain::genesis_chain;

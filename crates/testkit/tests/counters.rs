@@ -54,7 +54,7 @@ fn counted(db: &Db, work: impl FnOnce()) -> CounterValues {
     subtract! {
         reads overlay_hits value_cache_hits value_cache_misses page_cache_hits page_cache_misses
         code_cache_hits code_cache_misses page_reads_value page_reads_trie
-        page_reads_merge page_reads_proof page_reads_check page_reads_buffered index_reads block_index_reads node_hashes roots
+        page_reads_merge page_reads_proof page_reads_check page_reads_buffered pages_read_together index_reads block_index_reads node_hashes roots
         blocks_committed log_syncs merges merge_parts pages_written pages_split pages_joined
         pages_moved page_bytes_moved pages_dead page_bytes_written checkpoint_bytes_written log_bytes_written
         block_index_bytes_written code_bytes_written value_bytes_written values_moved value_bytes_moved
@@ -193,7 +193,12 @@ fn what_is_written_is_accounted_for_and_pages_split_and_join() {
         db.flush(0).unwrap();
     });
     assert_eq!((shrunk.pages_split, shrunk.pages_joined), (0, 1));
-    assert_eq!(pages(), before);
+    // The subtrie in which they were stays divided while the index has room.
+    assert!(
+        (before..before + 16).contains(&pages()),
+        "{} pages, {before} before",
+        pages()
+    );
     assert_eq!(shrunk.code_bytes_written, 0);
 
     let checked = counted_check(&db);

@@ -305,7 +305,7 @@ fn rot(suite: &Suite) {
 
 fn rot_where_few_blocks_are_kept(suite: &Suite) {
     let params = suite.keeping_few(13_000, ROT);
-    let seeds = suite.seeds(4, 2, 200);
+    let seeds = suite.seeds(4, 4, 200);
     let done = suite.run("few blocks kept, rot", seeds, 250, params);
     assert_done(&done, &FILES_LEAVE[..1]);
     assert_done(&done, &ROT_OUTCOMES);

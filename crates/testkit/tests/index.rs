@@ -109,10 +109,7 @@ fn reads_proofs_merges_and_checks_agree_with_an_index_in_memory() {
     let stats = on_disk.stats().unwrap();
     assert!(stats.index_bytes_on_disk > 100_000, "{stats:?}");
     let resident = in_memory.stats().unwrap();
-    assert_eq!(
-        (resident.index_bytes_on_disk, resident.pages),
-        (0, stats.pages)
-    );
+    assert_eq!(resident.index_bytes_on_disk, 0);
     assert!(
         resident.index_bytes > 2 * stats.index_bytes,
         "{resident:?}, {stats:?}"
@@ -129,9 +126,7 @@ fn reads_proofs_merges_and_checks_agree_with_an_index_in_memory() {
         let [got, expected] = [&on_disk, &in_memory].map(|db| read(&db.view().unwrap()));
         assert_eq!(got, expected);
         assert_eq!(got.2, roots[0]);
-        let [got, expected] = [&on_disk, &in_memory].map(|db| db.stats().unwrap());
-        assert_eq!(got.pages, expected.pages);
-        assert!(got.index_bytes_on_disk > 100_000);
+        assert!(on_disk.stats().unwrap().index_bytes_on_disk > 100_000);
         assert_sound(&on_disk);
     }
     // The checkpoint of this view was removed; its file is read while the view exists.
@@ -475,7 +470,6 @@ fn an_index_on_disk_is_what_one_in_memory_is_after_hundreds_of_merges_and_its_fi
         assert_eq!(roots[0], roots[1], "round {round}");
         let stats = db.stats().unwrap();
         assert!(stats.index_bytes_on_disk > 0);
-        assert_eq!(stats.pages, in_memory.stats().unwrap().pages);
         if round >= 200 {
             for (most, disk) in most.iter_mut().zip([&disk, &other]) {
                 let most = &mut most[round as usize / 100 - 2];
@@ -485,11 +479,17 @@ fn an_index_on_disk_is_what_one_in_memory_is_after_hundreds_of_merges_and_its_fi
         if round % 80 != 7 {
             continue;
         }
-        assert_sound(&db);
-        let expected = (
-            db.view().unwrap().state_root(),
-            read_small(&db.view().unwrap()),
-        );
+        // In memory it has smaller pages, so their numbers differ.
+        for db in [&db, &in_memory] {
+            let report = db.check(&mut |_| {}).unwrap();
+            assert_eq!(report.damage, Vec::<String>::new());
+            assert_eq!(report.pages, db.stats().unwrap().pages);
+        }
+        let [expected, other] = [&db, &in_memory].map(|db| {
+            let view = db.view().unwrap();
+            (view.state_root(), read_small(&view))
+        });
+        assert_eq!(expected, other);
         // In memory it is written whole again, and then by changes; and on disk once more.
         let copy = copy_of(&disk);
         for index_bytes_max in [IN_MEMORY, IN_MEMORY, ON_DISK, ON_DISK] {

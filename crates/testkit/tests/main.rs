@@ -33,6 +33,7 @@ mod long_values;
 mod metrics;
 mod module_order;
 mod networks;
+mod page_sizes;
 mod partial;
 mod partial_chain;
 mod promises;

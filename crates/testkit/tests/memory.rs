@@ -4,8 +4,8 @@ use alloy_primitives::{Bytes, U256, keccak256};
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Loader, Options, StateError, StdDisk};
 use cambium_testkit::{
-    CountingAllocator, most_during,
-    plain::{account, first_block, path},
+    CountingAllocator, Random, held_bytes, most_during,
+    plain::{self, account, first_block, path, put, remove, tiny_options},
     say,
 };
 use std::{
@@ -118,4 +118,78 @@ fn checks_and_large_storages_take_little_memory() {
 
     let (has_storage, most) = most_during(|| view.has_storage(&path(7)).unwrap());
     assert!(has_storage && most < 1 << 20, "{most} bytes");
+}
+
+/// "all within one memory budget": the reverts of a wipe are in memory as well.
+#[test]
+fn the_way_back_from_wipes_is_within_the_memory_budget() {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::new(dir.path());
+    let mut loader = Loader::new(Arc::new(disk), tiny_options()).unwrap();
+    let slots = (0..150_000).map(|at| (path(at), U256::from(at + 1)));
+    loader.account(path(0), &account(0), slots).unwrap();
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    let db = loaded.create(meta, vec![]).unwrap();
+    let genesis = db.genesis();
+    let before = held_bytes();
+    let ((), most) = most_during(|| {
+        for number in 0..12 {
+            let view = db.view_of(genesis).unwrap();
+            let gone = Changes::new(vec![remove(path(0)), put(path(1), number)]);
+            let one = plain::seal(view, &format!("s{number}"), gone, vec![]).unwrap();
+            one.commit_side_branch().unwrap();
+        }
+    });
+    let held = held_bytes() - before;
+    let stats = db.stats().unwrap();
+    say(&format!(
+        "{held} bytes more for {} layers, {most} at most, counted are {}",
+        stats.layers,
+        stats.overlay_bytes + stats.delta_bytes
+    ));
+    assert!(held < 64 << 20, "{held} bytes of 64 MiB");
+    // While one of them is made, its changes and its way back are there besides.
+    assert!(most < 100 << 20, "{most} bytes of 64 MiB");
+}
+
+/// "all within one memory budget": of small pages a third of the memory is that of the cache's own tables.
+#[test]
+fn cached_pages_take_the_memory_that_they_are_counted_with() {
+    let _alone = ALONE.lock();
+    const ACCOUNTS: u64 = 400_000;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(StdDisk::new(dir.path()));
+    let options = Options {
+        memory_bytes: 64 << 20,
+        ..Options::default()
+    };
+    let mut loader = Loader::new(disk.clone(), options).unwrap();
+    for index in 0..ACCOUNTS {
+        loader.account(path(index), &account(index), []).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    drop(loaded.create(meta, vec![]).unwrap());
+    let (db, _) = Db::open(disk, options).unwrap();
+    let before = db.stats().unwrap().page_cache_bytes;
+    let view = db.view().unwrap();
+    let mut random = Random::new(1);
+    let ((), most) = most_during(|| {
+        for _ in 0..20_000 {
+            let paths: Vec<_> = (0..50).map(|_| path(random.below(ACCOUNTS))).collect();
+            assert!(view.accounts(&paths).unwrap().iter().all(Option::is_some));
+        }
+    });
+    let stats = db.stats().unwrap();
+    let counted = (stats.page_cache_bytes - before) as usize;
+    let reads = db.counters().page_reads_value;
+    say(&format!(
+        "{reads} pages of {} read: {most} bytes at most, counted are {counted}",
+        stats.pages
+    ));
+    // More than fit into the cache.
+    assert!(reads > 2 * stats.pages);
+    assert!(most < counted + counted / 8, "{most} bytes, not {counted}");
 }

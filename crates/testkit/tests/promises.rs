@@ -74,7 +74,7 @@ fn the_checkpoint_before_opens_after_any_merge() {
     let (db, disk) = database();
     let mut random = Random::new(1);
     let mut removed = 0;
-    for round in 0..60 {
+    for round in 0..200 {
         let before = disk.files();
         commit_and_merge(&db, &mut random);
         let after = disk.files();
@@ -90,7 +90,7 @@ fn the_checkpoint_before_opens_after_any_merge() {
             check(&copied);
         }
     }
-    say(&format!("{removed} of 60 merges removed a segment"));
+    say(&format!("{removed} of 200 merges removed a segment"));
     assert!(removed > 20);
 }
 
@@ -342,7 +342,7 @@ fn segments_come_and_go_without_end() {
     let (db, disk) = database_of(500, options);
     let mut random = Random::new(6);
     let mut seen = BTreeSet::new();
-    for _ in 0..400 {
+    for _ in 0..1_600 {
         let changes = (0..60).map(|_| random.below(500)).collect::<BTreeSet<_>>();
         let mut changes: Vec<_> = changes
             .into_iter()

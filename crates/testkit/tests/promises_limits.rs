@@ -558,38 +558,6 @@ fn a_load_onto_a_full_disk_can_be_made_again() {
     panic!("never enough");
 }
 
-/// "all within one memory budget": the reverts of a wipe are in memory as well.
-#[test]
-fn the_way_back_from_wipes_is_within_the_memory_budget() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = StdDisk::new(dir.path());
-    let mut loader = Loader::new(Arc::new(disk), tiny_options()).unwrap();
-    let slots = (0..150_000).map(|at| (path(at), U256::from(at + 1)));
-    loader.account(path(0), &account(0), slots).unwrap();
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    let db = loaded.create(meta, vec![]).unwrap();
-    let genesis = db.genesis();
-    let mut sealed = Vec::new();
-    let before = resident();
-    for number in 0..12 {
-        let view = db.view_of(genesis).unwrap();
-        let gone = Changes::new(vec![remove(path(0)), put(path(1), number)]);
-        let one = seal(view, &format!("s{number}"), gone).unwrap();
-        one.commit_side_branch().unwrap();
-        sealed.push(number);
-    }
-    let taken = resident().saturating_sub(before) >> 20;
-    let stats = db.stats().unwrap();
-    say(&format!(
-        "{taken} MiB more for {} layers, counted are {}",
-        stats.layers,
-        stats.overlay_bytes + stats.delta_bytes
-    ));
-    // One of them takes 30 MiB while it is made.
-    assert!(taken < 96, "{taken} MiB of 64");
-}
-
 /// "A page that can't be read stops nothing but what needs it: reads of its accounts
 /// and slots are errors that name the file, merges leave it where it is", of pages that the device
 /// can't give.

@@ -8,20 +8,38 @@
 //!                 pages written, moved, checkpoint, log: bytes a change
 //! ```
 
-use super::{
-    figures::{Figures, Load, Machine},
-    runs::Run,
-};
-use cambium_snapshot::{Budget, IndexMemory, MemoryInUse};
+use super::runs::Run;
+use cambium_snapshot::{Budget, IndexMemory, MemoryInUse, split_above_bytes};
 use serde::Serialize;
 
 /// Dead bytes for each live byte of pages at which cleaning keeps up with changes.
 const DEAD_TOLERATED: f64 = 0.9;
-/// Most bytes of a page: a subtrie of more is divided.
-const PAGE_BYTES_MAX: f64 = 8192.0;
+/// Bytes of an account's key and value, of which pages are divided by.
+const LEAF_BYTES: f64 = 44.0;
+/// Share of the memory that the index may take, unless an option says otherwise.
+const INDEX_DIVISOR: f64 = 3.0;
 /// Processor time for a byte of a page that is parsed, or copied by a merge, in microseconds: 7 us for a page of
 /// 970 bytes.
 const BYTE_US: f64 = 7.0 / 970.0;
+
+/// A state, and what changes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Accounts and slots of the state.
+    pub(super) keys: f64,
+    /// Keys that a batch reads and changes.
+    pub(super) changes: f64,
+}
+
+/// A machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    /// The engine's budget, in bytes.
+    pub(super) memory_bytes: f64,
+    pub(super) cores: f64,
+    /// Random reads of a block a second, with 128 in flight.
+    pub(super) reads_per_second: f64,
+}
 
 /// Costs of one thing each, which do not depend on the size of the state: from the counters of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -42,6 +60,20 @@ pub(super) struct Costs {
     processor_us_a_change: f64,
     /// Time of all cores for each change between the last read and the durable commit, in microseconds.
     commit_us_a_change: f64,
+}
+
+/// What is predicted of a batch, or was measured of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) accounts_a_page: f64,
+    pub(super) index_bytes: f64,
+    /// Of what is not index.
+    pub(super) cached_share: f64,
+    pub(super) reads_a_change: f64,
+    pub(super) bytes_written_a_change: f64,
+    pub(super) hashes_a_change: f64,
+    pub(super) processor_us_a_change: f64,
+    pub(super) batch_ms: f64,
 }
 
 /// How many of `places` equally likely ones `draws` of them meet.
@@ -71,10 +103,13 @@ fn moved_share() -> f64 {
     low / (1.0 - low)
 }
 
-/// Accounts of a page, of which each takes `bytes`: subtries are divided by sixteen as long as they are larger than a page may be.
-fn accounts_a_page(keys: f64, bytes: f64) -> f64 {
+/// Accounts of a page: subtries are divided by sixteen as long as they are larger than the index's share of the memory
+/// says.
+fn accounts_a_page(keys: f64, memory_bytes: f64) -> f64 {
+    let index_bytes_max = (memory_bytes / INDEX_DIVISOR) as u64;
+    let split_above = split_above_bytes((keys * LEAF_BYTES) as u64, index_bytes_max) as f64;
     let mut accounts = keys;
-    while accounts * bytes > PAGE_BYTES_MAX {
+    while accounts * LEAF_BYTES > split_above {
         accounts /= 16.0;
     }
     accounts
@@ -120,7 +155,7 @@ impl Costs {
 
     /// Predicts what a batch costs.
     pub(super) fn predict(&self, load: &Load, machine: &Machine) -> Figures {
-        let accounts_a_page = accounts_a_page(load.keys, self.page_bytes_an_account);
+        let accounts_a_page = accounts_a_page(load.keys, machine.memory_bytes);
         let pages = load.keys / accounts_a_page;
         let page_bytes = self.page_bytes_an_account * accounts_a_page;
         let index_bytes = self.index_bytes_a_page * pages;
@@ -169,13 +204,17 @@ mod tests {
     }
 
     #[test]
-    fn pages_hold_from_ten_to_a_hundred_and_seventy_accounts() {
-        let accounts = |keys: u64| accounts_a_page(keys as f64, 49.0).round() as u64;
-        assert_eq!(accounts(1 << 20), 16);
-        assert_eq!(accounts(1 << 22), 64);
-        assert_eq!(accounts(1 << 24), 16);
-        assert_eq!(accounts(1 << 26), 64);
-        assert_eq!(accounts(1 << 27), 128);
+    fn pages_are_as_large_as_the_memory_wants_them() {
+        let accounts = |keys: u64, gib: f64| {
+            accounts_a_page(keys as f64, gib * f64::from(1 << 30)).round() as u64
+        };
+        assert_eq!(accounts(1 << 20, 1.0), 16);
+        assert_eq!(accounts(1 << 22, 1.0), 4);
+        assert_eq!(accounts(1 << 24, 1.0), 16);
+        assert_eq!(accounts(1 << 26, 1.0), 64);
+        assert_eq!(accounts(1 << 26, 4.0), 4);
+        assert_eq!(accounts(1 << 27, 1.0), 128);
+        assert_eq!(accounts(1 << 27, 4.0), 8);
     }
 
     #[test]

@@ -7,15 +7,13 @@
 //!   plot        the same as SVG                                      plot.rs
 //! ```
 
-mod figures;
-mod runs;
 mod mechanics;
+mod runs;
 mod plot;
 
 use crate::report::{Report, data_dir};
 use clap::Args;
-use figures::{Figures, Load, Machine};
-use mechanics::Costs;
+use mechanics::{Costs, Figures, Load, Machine};
 use plot::{Line, Panel};
 use runs::Run;
 use serde_json::{Map, Value, json};

@@ -24,10 +24,10 @@ const LAYERS_BYTES_MAX: u64 = 480 << 20;
 /// Layers may always take 1/10 of all memory. The more changes a merge takes at once, the fewer pages
 /// it writes for each.
 const LAYERS_DIVISOR: u64 = 10;
-/// A merge replaces at most 1/6 as many bytes of the index as layers take: of each account that changed, they have
-/// 2,700 bytes or more, its page included, and half of them are merged at a time; the index has a block and its share
-/// of those above, 800 bytes.
-const REPLACED_DIVISOR: u64 = 6;
+/// A merge replaces at most 1/3 as many bytes of the index as layers take: of each account that changed, they have
+/// 1,450 bytes or more, its page included, and half of them are merged at a time; the index has a block and its share
+/// of those above, 900 bytes.
+const REPLACED_DIVISOR: u64 = 3;
 /// Share of the slack in the memory that is left: the allocator's fragmentation.
 const SLACK_FRACTION: f64 = 1.0 / 12.0;
 /// Slack beside that share, in bytes, at most an eighth of all memory: for merges, and for freed memory that the
@@ -177,7 +177,7 @@ mod tests {
         let budget = Budget::new(1 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (150, 451)
+            (98, 451)
         );
         let budget = Budget::new(8 << 30, taken);
         assert_eq!(

@@ -182,8 +182,6 @@ counters! {
         hash_ns,
         /// Time spent appending to the block log and syncing it, in nanoseconds.
         commit_ns,
-        /// Pages that a merge read in the same device read as another page, in order to move them.
-        pages_read_together,
         /// Time that blocks waited to be sealed because merges were behind, in nanoseconds.
         seal_wait_ns,
         /// Time spent merging in the background, in nanoseconds.
@@ -192,6 +190,8 @@ counters! {
     measured {
         /// Page reads answered from a segment's write buffer, without a device read.
         page_reads_buffered,
+        /// Pages that were read by the device read of another page: they are neighbours in a segment.
+        pages_read_together,
         /// Pages that can't be read, because they are damaged or the disk failed repeatedly. This
         /// is a current value, not a total.
         pages_unreadable,

@@ -126,7 +126,7 @@ pub fn subtrie_of(
         false => Vec::new(),
     };
     let mut trie = PartialTrie::new(Path::EMPTY).committed_by(commitment);
-    let root = trie.graft_leaves(page.prefix(), leaves.into_iter(), digests.into_iter())?;
+    let root = trie.graft_leaves(&page.prefix(), leaves.into_iter(), digests.into_iter())?;
     let hashed = trie.hash_nodes([root], &mut Batch::new());
     counters.node_hashes.add(hashed as u64);
     Ok((trie, root))

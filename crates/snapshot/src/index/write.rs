@@ -272,6 +272,11 @@ impl<'a> IndexWriter<'a> {
         Ok(true)
     }
 
+    /// Memory limit of the index, in bytes.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.cache.bytes_max()
+    }
+
     fn keeps(&self) -> bool {
         self.state.lock().keeps
     }

@@ -14,6 +14,7 @@ use crate::{
         kept_storage::{KeptStorage, leaf_of, reserved, wrong},
     },
     index::IndexWriter,
+    merge::PageSizes,
     pages::Pages,
 };
 use alloy_primitives::{B256, U256};
@@ -206,6 +207,9 @@ impl LeafBuckets {
             }
         }
         let of = self.buckets.iter().map(|bucket| bucket.leaves).sum();
+        let leaf_bytes = self.buckets.iter().map(|bucket| bucket.leaf_bytes).sum();
+        let pages =
+            to.map(|(pages, index)| (pages, PageSizes::of_load(leaf_bytes, index.bytes_max())));
         let (spill, shares, commitment) = (&self.spill, &self.shares, self.commitment);
         let kept = self.kept.as_ref();
         let todo: VecDeque<_> = self.buckets.into_iter().enumerate().collect();
@@ -222,7 +226,6 @@ impl LeafBuckets {
                     // The receiver is gone only if its thread panicked.
                     let _ = sender.send(leaves);
                 };
-                let pages = to.map(|(pages, _)| pages);
                 let leaves = shares.leaves;
                 let mut builder =
                     ShardBuilder::new(shard, commitment, pages, counters, leaves, &progress)

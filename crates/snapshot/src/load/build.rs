@@ -8,7 +8,7 @@ use super::sort::LeafSink;
 use crate::{
     base::{counters::Counters, error::StateError, hashing::hash_tries, layout::shard_prefix},
     dirty::HeldPages,
-    merge::{MergedShard, merge_shard},
+    merge::{MergedShard, PageSizes, merge_shard},
     pages::Pages,
 };
 use alloy_primitives::KECCAK256_EMPTY;
@@ -24,8 +24,8 @@ const GROUP_LEAVES: usize = 1024;
 /// Builds the trie of one shard and, unless only its root is needed, its pages.
 pub(super) struct ShardBuilder<'a> {
     trie: PartialTrie,
-    /// Where pages are written, or `None` if only the root is needed.
-    pages: Option<&'a Pages>,
+    /// Where pages are written, and how large they become, or `None` if only the root is needed.
+    pages: Option<(&'a Pages, PageSizes)>,
     /// The code file that must contain the code of each account.
     codes: Option<&'a Codes>,
     /// Index of the shard over the pages written so far.
@@ -50,7 +50,7 @@ impl<'a> ShardBuilder<'a> {
     pub(super) fn new(
         shard: usize,
         commitment: Commitment,
-        pages: Option<&'a Pages>,
+        pages: Option<(&'a Pages, PageSizes)>,
         counters: &'a Counters,
         leaves_max: usize,
         progress: &'a dyn Fn(usize),
@@ -140,8 +140,9 @@ impl<'a> ShardBuilder<'a> {
             return Ok(());
         }
         hash_tries(&mut [&mut self.trie], self.counters);
-        if let Some(pages) = self.pages {
-            let merged = merge_shard(&self.merged.index, &self.trie, &HeldPages::default(), pages)?;
+        if let Some((pages, sizes)) = self.pages {
+            let (index, held) = (&self.merged.index, HeldPages::default());
+            let merged = merge_shard(index, &self.trie, &held, pages, sizes)?;
             for addr in &merged.dead {
                 pages.segments.mark_dead(*addr);
             }

@@ -214,6 +214,8 @@ pub(crate) struct LeafBucket {
     pub(crate) pieces: Vec<Piece>,
     /// Number of accounts and slots.
     pub(crate) leaves: u64,
+    /// Size of their keys and values, in bytes: about that of them in pages.
+    pub(crate) leaf_bytes: u64,
     /// Account that a slot record at the end would belong to. `None` after a spill.
     owner: Option<B256>,
     /// Size at which records are spilled, in bytes.
@@ -243,11 +245,12 @@ impl LeafBucket {
         spill: &SpillFile,
     ) -> Result<(), StateError> {
         self.make_room(spill)?;
+        let start = self.bytes.len();
         self.bytes.push(ACCOUNT);
         self.bytes.extend_from_slice(path.as_slice());
         account.encode_to(&mut self.bytes);
         self.owner = Some(*path);
-        self.leaves += 1;
+        self.count(start);
         Ok(())
     }
 
@@ -259,12 +262,13 @@ impl LeafBucket {
         spill: &SpillFile,
     ) -> Result<(), StateError> {
         self.make_room(spill)?;
+        let start = self.bytes.len();
         self.bytes.push(ENTRY);
         self.bytes.extend_from_slice(key.as_slice());
         put_varint(&mut self.bytes, value.encoded_len() as u64);
         value.encode_to(&mut self.bytes);
         self.owner = None;
-        self.leaves += 1;
+        self.count(start);
         Ok(())
     }
 
@@ -283,11 +287,18 @@ impl LeafBucket {
             self.owner = Some(*owner);
         }
         let value = SlotValue::new(value);
+        let start = self.bytes.len();
         self.bytes.push(value.as_bytes().len() as u8);
         self.bytes.extend_from_slice(slot.as_slice());
         self.bytes.extend_from_slice(value.as_bytes());
-        self.leaves += 1;
+        self.count(start);
         Ok(())
+    }
+
+    /// Counts the leaf whose record begins at `start`.
+    fn count(&mut self, start: usize) {
+        self.leaves += 1;
+        self.leaf_bytes += (self.bytes.len() - start) as u64;
     }
 
     fn make_room(&mut self, spill: &SpillFile) -> Result<(), StateError> {

@@ -169,9 +169,6 @@ impl Cleaning {
             let pages_read = spans.iter().map(|span| span.len()).sum::<usize>();
             let (now, later) = found.split_at(pages_read);
             found = later;
-            counters
-                .pages_read_together
-                .add((pages_read - spans.len()) as u64);
             for (found, page) in now.iter().zip(pages.read_to_move(spans)) {
                 let Some(page) = page else {
                     continue;

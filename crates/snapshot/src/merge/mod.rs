@@ -3,8 +3,9 @@
 //!
 //! A page contains a whole subtrie. A merge walks the dirty trie bottom-up. Subtries that fit into
 //! one page stay *loose*: their leaves wait in memory for a page. Where the loose children of a
-//! branch no longer fit into one page together, each becomes a page of its own, and the branch
-//! becomes part of the index. The blinded subtries of the dirty trie are unchanged.
+//! branch no longer fit into one page together, or the index has room for smaller pages (`sizes.rs`), each
+//! becomes a page of its own, and the branch becomes part of the index. The blinded subtries of the
+//! dirty trie are unchanged.
 //!
 //! `walk.rs` does this for one shard, on a copy of what it opens of the old index (`edit.rs`). It has a fast path, `rewrite.rs`, for a page in which only
 //! values of leaves changed or leaves were added. Afterwards, `clean.rs` moves pages of the shard
@@ -26,8 +27,10 @@ mod named;
 mod clean;
 
 pub use clean::{Cleaning, emptiest};
-pub use named::{NamedPage, named_pages};
+pub use named::{NamedPage, NamedPages};
 pub use result::{Merged, MergedShard, places};
+pub(crate) use sizes::PageSizes;
+pub use sizes::split_above_bytes;
 
 use crate::{
     base::{error::StateError, pool},
@@ -60,6 +63,7 @@ pub fn merge(
     index: &IndexWriter,
 ) -> Result<Merged, StateError> {
     let pages = &*old.pages;
+    let sizes = PageSizes::of_merge(&old.index, index.bytes_max());
     let one = |shard| -> Result<Merged, StateError> {
         let completed = retry_transient(|| completed(shard))?;
         let DirtyShard { trie, held } = completed.as_ref().unwrap_or(&shards[shard]);
@@ -70,7 +74,7 @@ pub fn merge(
         let turn = cleaning.turn(&old.index);
         let mut before = retry_transient(|| old.index.opened(shard, trie, turn))?;
         let blinded = before.trie.counts().1 as u64;
-        let mut merged = merge_shard(&before.trie, trie, held, pages)?;
+        let mut merged = merge_shard(&before.trie, trie, held, pages, sizes)?;
         // The pages of what was not opened are the same as before.
         let named = old.index.pages_of(shard) + merged.named - blinded;
         let mut dead_parts = cleaning.clean(&mut before, &mut merged, pages)?;
@@ -109,15 +113,17 @@ pub fn merge(
     Ok(all)
 }
 
-/// Merges one shard: writes the changed pages of the dirty `trie` above the index `old`.
+/// Merges one shard: writes the changed pages of the dirty `trie` above the index `old`, which become as large as `sizes`
+/// says.
 pub(crate) fn merge_shard(
     old: &Arc<PartialTrie>,
     trie: &PartialTrie,
     held: &HeldPages,
     pages: &Pages,
+    sizes: PageSizes,
 ) -> Result<MergedShard, StateError> {
     if trie.root().is_stub() {
         return Ok(MergedShard::unchanged(old.clone()));
     }
-    Merger::new(old, trie, held, pages)?.merge()
+    Merger::new(old, trie, held, pages, sizes)?.merge()
 }

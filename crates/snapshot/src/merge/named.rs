@@ -14,47 +14,77 @@ pub struct NamedPage {
     pub owner: Option<Account>,
 }
 
-/// Returns the pages that a whole shard names, in the order of their prefixes, and the number of slots
-/// that are in the index itself. Shows each account that is there to `account`.
-pub fn named_pages(
-    index: &PartialTrie,
-    mut account: impl FnMut(&Account),
-) -> (Vec<NamedPage>, u64) {
-    let (mut named, mut slots) = (Vec::new(), 0);
-    let mut owner = None;
-    let mut todo: Vec<(Link, Path)> = vec![(index.root(), *index.base())];
-    while let Some((link, at)) = todo.pop() {
-        match index.visit(link) {
-            NodeView::Empty => {}
-            NodeView::Stub(stub) => named.push(NamedPage {
-                stub: *stub,
-                prefix: at,
-                owner: owner
-                    .take_if(|(first, _)| *first == link)
-                    .map(|(_, owner)| owner),
-            }),
-            NodeView::Branch { children } => {
-                let nibbles = children.iter().zip(0u8..16).rev();
-                let there = nibbles.filter(|(child, _)| !child.is_empty());
-                todo.extend(there.map(|(child, nibble)| (*child, at.child(nibble))));
-            }
-            NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
-            NodeView::Account {
-                key,
-                account: found,
-                storage,
-                ..
-            } => {
-                account(&found);
-                let path = Path::account(&key);
-                let first = first_page(index, storage, &path);
-                owner = first.map(|(first, _)| (first, found));
-                todo.push((storage, path));
-            }
-            NodeView::Slot { .. } => slots += 1,
-            // Entries are in pages.
-            NodeView::Entry { .. } => {}
+/// The pages that a whole shard names, in the order of their prefixes. They are found batch by batch: a shard with a large storage
+/// names millions.
+pub struct NamedPages<'a> {
+    index: &'a PartialTrie,
+    /// Nodes that are still to be visited, the next one last.
+    todo: Vec<(Link, Path)>,
+    /// The first page of an account's storage, and the account.
+    owner: Option<(Link, Account)>,
+    slots: u64,
+}
+
+impl<'a> NamedPages<'a> {
+    /// Begins with the first page.
+    pub fn new(index: &'a PartialTrie) -> Self {
+        Self {
+            index,
+            todo: vec![(index.root(), *index.base())],
+            owner: None,
+            slots: 0,
         }
     }
-    (named, slots)
+
+    /// Number of slots in the index itself that were passed.
+    pub const fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// Returns the next pages, at most `pages_max`; none at the end. Shows each account in the index itself that it passes to
+    /// `account`.
+    pub fn next_batch(
+        &mut self,
+        pages_max: usize,
+        mut account: impl FnMut(&Account),
+    ) -> Vec<NamedPage> {
+        let mut named = Vec::new();
+        while named.len() < pages_max
+            && let Some((link, at)) = self.todo.pop()
+        {
+            match self.index.visit(link) {
+                NodeView::Empty => {}
+                NodeView::Stub(stub) => named.push(NamedPage {
+                    stub: *stub,
+                    prefix: at,
+                    owner: (self.owner)
+                        .take_if(|(first, _)| *first == link)
+                        .map(|(_, owner)| owner),
+                }),
+                NodeView::Branch { children } => {
+                    let nibbles = children.iter().zip(0u8..16).rev();
+                    let there = nibbles.filter(|(child, _)| !child.is_empty());
+                    let below = there.map(|(child, nibble)| (*child, at.child(nibble)));
+                    self.todo.extend(below);
+                }
+                NodeView::Extension { path, child } => self.todo.push((child, at.join(&path))),
+                NodeView::Account {
+                    key,
+                    account: found,
+                    storage,
+                    ..
+                } => {
+                    account(&found);
+                    let path = Path::account(&key);
+                    let first = first_page(self.index, storage, &path);
+                    self.owner = first.map(|(first, _)| (first, found));
+                    self.todo.push((storage, path));
+                }
+                NodeView::Slot { .. } => self.slots += 1,
+                // Entries are in pages.
+                NodeView::Entry { .. } => {}
+            }
+        }
+        named
+    }
 }

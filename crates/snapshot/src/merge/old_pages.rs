@@ -60,13 +60,13 @@ impl<'a> OldPages<'a> {
     /// Returns the page with the prefix `path`, if [`OldPages::read`] found it.
     pub(crate) fn at(&mut self, path: &Path) -> Option<Arc<Page>> {
         let (_, page) = self.ahead.over(path)?;
-        (page.prefix() == path).then(|| page.clone())
+        (page.prefix() == *path).then(|| page.clone())
     }
 
     /// Returns the page that contains the subtrie at `path`.
     pub(crate) fn over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
         if let Some(page) = &self.open
-            && path.starts_with(page.prefix())
+            && path.starts_with(&page.prefix())
         {
             return Ok(page.clone());
         }

@@ -3,7 +3,7 @@
 //! All other changes (accounts with storage, leaves that no longer fit, a page that loses leaves)
 //! take the slow path in `walk.rs`, which takes the page apart.
 
-use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, SPLIT_ABOVE_BYTES};
+use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN};
 use crate::base::{error::StateError, layout::decode_digests};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SlotValue};
 use cambium_store::{Page, PageRewriter};
@@ -23,14 +23,18 @@ pub(super) struct Rewriter {
 impl Rewriter {
     /// Returns the page that replaces `old`. It contains the subtrie of `trie` whose topmost branch
     /// has `children`, and in which blinded nodes stand for unchanged leaves of `old`. Returns
-    /// `None` if the slow path is needed.
+    /// `None` if the slow path is needed, which a page of more than `bytes_max` bytes takes to be split.
     pub(super) fn rewrite(
         &mut self,
         old: &Page,
         trie: &PartialTrie,
         children: &[Link; 16],
+        bytes_max: usize,
     ) -> Result<Option<Page>, StateError> {
         let prefix = old.prefix();
+        if old.as_bytes().len() > bytes_max {
+            return Ok(None);
+        }
         if (ACCOUNT_NIBBLES - 1..=ACCOUNT_NIBBLES).contains(&prefix.len()) {
             return Ok(None);
         }
@@ -43,7 +47,7 @@ impl Rewriter {
             to: self,
         };
         if walk
-            .branch(children, prefix, 0..old.entries(), true)
+            .branch(children, &prefix, 0..old.entries(), true)
             .is_none()
         {
             return Ok(None);
@@ -52,7 +56,7 @@ impl Rewriter {
         for (path, node) in &self.digests {
             self.page.digest(path, node.as_bytes());
         }
-        let fits = self.page.bytes() <= SPLIT_ABOVE_BYTES && self.page.entries() >= old.entries();
+        let fits = self.page.bytes() <= bytes_max && self.page.entries() >= old.entries();
         Ok(fits.then(|| self.page.finish()))
     }
 }

@@ -9,8 +9,8 @@ use super::{
     result::MergedShard,
     rewrite::Rewriter,
     sizes::{
-        DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN,
-        JOIN_BELOW_BYTES, SPLIT_ABOVE_BYTES,
+        DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN, PageSizes,
+        SPLIT_ABOVE_BYTES,
     },
 };
 use crate::{
@@ -79,6 +79,7 @@ pub(crate) struct Merger<'a> {
     /// Digests for the pages of those leaves.
     digests: Vec<Digest>,
     rewriter: Rewriter,
+    sizes: PageSizes,
     /// Pages that this merge wrote and then replaced.
     dead: Vec<PageAddr>,
     /// Pages that this merge wrote. Their addresses may equal those of removed pages, since segment
@@ -100,6 +101,7 @@ impl<'a> Merger<'a> {
         trie: &'a PartialTrie,
         held: &HeldPages,
         pages: &'a Pages,
+        sizes: PageSizes,
     ) -> Result<Self, StateError> {
         Ok(Self {
             trie,
@@ -110,6 +112,7 @@ impl<'a> Merger<'a> {
             values: Vec::new(),
             digests: Vec::new(),
             rewriter: Rewriter::default(),
+            sizes,
             dead: Vec::new(),
             written: HashSet::default(),
             pages_written: 0,
@@ -300,9 +303,11 @@ impl<'a> Merger<'a> {
         old: OldNode,
         path: &Path,
     ) -> Result<Outcome, StateError> {
+        let page_bytes_max = self.sizes.split_above();
         if let Some(page) = self.old_pages.at(path)
             && let Some(node) = self.trie.cached_ref(link)
-            && let Some(page) = self.rewriter.rewrite(&page, self.trie, children)?
+            && let Some(page) =
+                (self.rewriter).rewrite(&page, self.trie, children, page_bytes_max)?
         {
             return Ok(Outcome::Page(Stub {
                 node,
@@ -340,14 +345,13 @@ impl<'a> Merger<'a> {
             }
             outcomes.push(outcome);
         }
-        if !all_loose && any_loose && joinable && bytes_all <= JOIN_BELOW_BYTES {
-            all_loose = self.join(&mut outcomes, path, leaf_start)?;
-        }
+        let is_joined = !all_loose
+            && any_loose
+            && joinable
+            && bytes_all <= self.sizes.join_below()
+            && self.join(&mut outcomes, path, leaf_start)?;
         let node = self.trie.cached_ref(link);
-        // Leaves that share all nibbles but the last stay in one page: a path of 64 nibbles is that of
-        // a storage. There are sixteen of them at most.
-        let are_together = path.len() + 1 == ACCOUNT_NIBBLES;
-        if all_loose && (bytes_all <= SPLIT_ABOVE_BYTES || are_together) {
+        if is_joined || all_loose && !self.is_split(&outcomes, &leaves, bytes_all, old, path) {
             bytes_all += self.push_digests(&outcomes, &leaves, node, path, leaf_start);
             let kind = NodeKind::Branch;
             return Ok(Outcome::Loose {
@@ -357,6 +361,10 @@ impl<'a> Merger<'a> {
                 kind,
             });
         }
+        if !self.is_branch(old, path) {
+            let is_added = |outcome: &&Outcome| matches!(outcome, Outcome::Loose { .. });
+            self.sizes.added(outcomes.iter().filter(is_added).count());
+        }
         let mut links = [Link::EMPTY; 16];
         // Last children first, since each removes its leaves from the end.
         for (nibble, outcome) in outcomes.into_iter().enumerate().rev() {
@@ -365,6 +373,54 @@ impl<'a> Merger<'a> {
         }
         let link = self.index.put_branch(old, path, links, node);
         Ok(self.resident(link, old, path))
+    }
+
+    /// Whether the old index has a branch at `path`, where it has `old`.
+    fn is_branch(&self, old: OldNode, path: &Path) -> bool {
+        let before = old
+            .exactly_at(path)
+            .map(|link| self.index.old().visit(link));
+        matches!(before, Some(NodeView::Branch { .. }))
+    }
+
+    /// Whether the loose children of the branch at `path`, which take `bytes` bytes together, become pages of their own.
+    fn is_split(
+        &self,
+        outcomes: &[Outcome],
+        leaves: &[usize; 16],
+        bytes: usize,
+        old: OldNode,
+        path: &Path,
+    ) -> bool {
+        // Leaves that share all nibbles but the last stay in one page: a path of 64 nibbles is that of
+        // a storage. There are sixteen of them at most.
+        if path.len() + 1 == ACCOUNT_NIBBLES {
+            return false;
+        }
+        if bytes > SPLIT_ABOVE_BYTES {
+            return true;
+        }
+        if self.is_branch(old, path) {
+            return bytes > self.sizes.join_below();
+        }
+        // A storage that fits into the page of its account stays there: its account would become part of the index.
+        if path.len() == ACCOUNT_NIBBLES {
+            return false;
+        }
+        let split_above = self.sizes.split_above();
+        if split_above == SPLIT_ABOVE_BYTES {
+            return false;
+        }
+        let (mut largest, mut with_digests) = (0, bytes);
+        for (outcome, leaves) in outcomes.iter().zip(leaves) {
+            if let Outcome::Loose { bytes, .. } = outcome {
+                largest = largest.max(*bytes);
+                if *leaves >= DIGEST_CHILD_LEAVES_MIN {
+                    with_digests += DIGEST_BYTES;
+                }
+            }
+        }
+        with_digests > split_above && 2 * largest <= bytes
     }
 
     /// Adds digests for a loose branch at `path` and for those of its children that have enough leaves. Returns the
@@ -401,13 +457,18 @@ impl<'a> Merger<'a> {
 
     /// Makes the leaves of small pages among the children of a branch loose, so that they go into
     /// one page with their loose siblings. Returns false, without any change, if one of the pages
-    /// can't be read.
+    /// can't be read, or there would be too many of them to read.
     fn join(
         &mut self,
         outcomes: &mut [Outcome],
         path: &Path,
         leaf_start: usize,
     ) -> Result<bool, StateError> {
+        let is_page = |outcome: &&Outcome| matches!(outcome, Outcome::Page(_));
+        let pages = outcomes.iter().filter(is_page).count();
+        if !self.sizes.may_join(pages, self.pages_written) {
+            return Ok(false);
+        }
         let mut read = Vec::new();
         for (nibble, outcome) in (0u8..).zip(&*outcomes) {
             if let Outcome::Page(stub) = outcome {
@@ -422,7 +483,7 @@ impl<'a> Merger<'a> {
         let mut loose = self.leaves.split_off(leaf_start).into_iter().peekable();
         for (nibble, outcome) in outcomes.iter_mut().enumerate() {
             let prefix = path.child(nibble as u8);
-            if let Outcome::Page(_) = outcome
+            if let Outcome::Page(Stub { node, .. }) = *outcome
                 && let Some((addr, page)) = read.next()
             {
                 if self.written.contains(&addr) {
@@ -433,6 +494,9 @@ impl<'a> Merger<'a> {
                 }
                 for (path, node) in decode_digests(&page)? {
                     self.push_digest(path, node, false);
+                }
+                if page.entries() >= DIGEST_CHILD_LEAVES_MIN && prefix.len() != ACCOUNT_NIBBLES {
+                    self.push_digest(prefix, node, true);
                 }
                 *outcome = Outcome::Empty;
             } else {
@@ -563,7 +627,7 @@ impl<'a> Merger<'a> {
     /// Writes `page`, and caches it in place of the page that the old index has there.
     fn write_page(&mut self, page: Page, old: OldNode) -> Result<Place, StateError> {
         let addr = self.append_page(&page)?;
-        let before = old.exactly_at(page.prefix());
+        let before = old.exactly_at(&page.prefix());
         match before.map(|link| self.index.old().visit(link)) {
             Some(NodeView::Stub(before)) => {
                 if let Some(before) = before.place {

@@ -3,16 +3,17 @@
 use crate::{
     base::{
         error::StateError,
-        layout::{decode_leaf, is_under, shard_of, shard_prefix},
+        layout::{addr_of_stub, decode_leaf, is_under, shard_of, shard_prefix},
     },
     cache::values::ValueCache,
-    index::{HeldParts, Index, IndexLookup, TrieRef},
+    index::{HeldParts, Index, IndexLookup, PartRef, TrieRef},
     pages::{Pages, ReadCause},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, EntryValue, Path};
+use cambium_store::Page;
 use cambium_trie::{LeafValue, Link, NodeView, SHARDS, Stub};
-use std::{sync::Arc, vec};
+use std::{collections::VecDeque, sync::Arc, vec};
 
 /// The state at one block, on disk: an index over leaf pages, and the pages. It is immutable; a
 /// merge makes a new one.
@@ -31,7 +32,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Iterates over the slots of an account, given by keccak(address), from keccak(slot) `from` on, in the
-    /// order of their paths. Reads one page at a time. An absent account has no slots.
+    /// order of their paths. Reads a page, then several at a time. An absent account has no slots.
     ///
     /// # Errors
     ///
@@ -51,7 +52,7 @@ impl Snapshot {
     }
 
     /// Iterates over the accounts, by keccak(address), or the entries of a key-value database, from key
-    /// `from` on, in the order of their keys. Reads one page at a time.
+    /// `from` on, in the order of their keys. Reads a page, then several at a time.
     pub fn top_leaves(&self, from: &B256) -> TopLeaves<'_> {
         let from = Path::account(from);
         TopLeaves {
@@ -145,7 +146,14 @@ struct Leaves<'a> {
     todo: Vec<(TrieRef<'a>, Link, Path)>,
     /// Remaining leaves of the page that was read last.
     read: vec::IntoIter<(Path, LeafValue)>,
+    /// Pages read together with the last one: those that come next, by their prefixes.
+    ahead: VecDeque<(Path, Result<Arc<Page>, StateError>)>,
+    /// Most pages that are read together next time.
+    pages_max: usize,
 }
+
+/// Most pages that are read together: the children of a branch.
+const PAGES_TOGETHER_MAX: usize = 16;
 
 impl<'a> Leaves<'a> {
     fn new(snapshot: &'a Snapshot, from: Path, within: Path) -> Self {
@@ -156,6 +164,8 @@ impl<'a> Leaves<'a> {
             held: HeldParts::default(),
             todo: Vec::new(),
             read: Vec::new().into_iter(),
+            ahead: VecDeque::new(),
+            pages_max: 1,
         }
     }
 
@@ -209,8 +219,41 @@ impl<'a> Leaves<'a> {
         }
     }
 
+    /// Reads the page at `prefix`, and in the same batch those that are visited next: twice as many each time, so that who looks
+    /// at the first leaves alone reads little.
+    fn read_together(&mut self, stub: &Stub, prefix: &Path) -> Result<Arc<Page>, StateError> {
+        let pages = &self.snapshot.pages;
+        let is_cached = |stub: &Stub, prefix: &Path| {
+            let addr = addr_of_stub(stub, prefix);
+            addr.is_ok_and(|addr| pages.has(addr))
+        };
+        self.ahead.clear();
+        let mut batch = vec![(stub, *prefix)];
+        let next = self.todo.iter().rev().take(self.pages_max - 1);
+        for (trie, link, at) in next.filter(|_| !is_cached(stub, prefix)) {
+            match trie.visit(*link) {
+                NodeView::Stub(stub) if PartRef::of(stub).is_none() && !is_cached(stub, at) => {
+                    batch.push((stub, *at));
+                }
+                _ => break,
+            }
+        }
+        self.pages_max = (2 * self.pages_max).min(PAGES_TOGETHER_MAX);
+        if batch.len() == 1 {
+            return pages.read(stub, prefix, ReadCause::Value);
+        }
+        let mut read = pages.read_batch(&batch, ReadCause::Value).into_iter();
+        let first = read.next().expect("a result for each page");
+        let others = batch[1..].iter().map(|(_, path)| *path);
+        self.ahead.extend(others.zip(read));
+        first
+    }
+
     fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
-        let page = self.snapshot.pages.read(stub, prefix, ReadCause::Value)?;
+        let page = match self.ahead.pop_front() {
+            Some((path, page)) if path == *prefix => page?,
+            _ => self.read_together(stub, prefix)?,
+        };
         let is_wanted = |path: &Path| *path >= self.from && is_under(path, &self.within);
         let leaves = page.leaves().filter(|(path, _)| is_wanted(path));
         let decoded = leaves.map(|(path, bytes)| Ok((path, decode_leaf(&path, bytes)?)));

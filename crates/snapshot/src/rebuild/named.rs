@@ -78,6 +78,26 @@ impl ChainedCheckpoint {
     }
 }
 
+/// Opens the checkpoints of the chain up to `newest`, in ascending order: `None` for one that is damaged, and for one whose file is missing
+/// where the next one names it as its base.
+fn links(
+    newest: &Checkpoint,
+    disk: &Arc<dyn Disk>,
+) -> Result<Vec<Option<ChainedCheckpoint>>, StateError> {
+    let mut links = Vec::new();
+    let mut last = None;
+    for sequence in newest.chain()? {
+        let link = unless_damaged(ChainedCheckpoint::open(disk, sequence))?;
+        let base = link.as_ref().and_then(|link| link.checkpoint.id().before());
+        if base > last {
+            links.push(None);
+        }
+        links.push(link);
+        last = Some(sequence);
+    }
+    Ok(links)
+}
+
 /// Converts an error of damage to `None`.
 fn unless_damaged<T>(result: Result<T, StateError>) -> Result<Option<T>, StateError> {
     match result {
@@ -91,11 +111,7 @@ impl NamedPages {
     /// Finds the pages that the checkpoint `newest` names, from its own sections except for the
     /// index, and from the readable part of the checkpoints that it is on.
     pub(crate) fn by(newest: &Checkpoint, disk: &Arc<dyn Disk>) -> Result<Self, StateError> {
-        let chain = newest.chain()?;
-        let links: Vec<_> = chain
-            .iter()
-            .map(|sequence| unless_damaged(ChainedCheckpoint::open(disk, *sequence)))
-            .collect::<Result<_, _>>()?;
+        let links = links(newest, disk)?;
         let (at, pages) = known(&links)?;
         let Some(base) = &links[at] else {
             return Err(damaged_index("no list of pages"));

@@ -34,12 +34,12 @@ pub fn restore_parts(
         let scan = segments.scan(segment.segment, 0).into_iter().flatten();
         for (addr, page) in scan.filter_map(Result::ok) {
             let prefix = page.prefix();
-            let next = lost.partition_point(|part| part.path <= *prefix);
+            let next = lost.partition_point(|part| part.path <= prefix);
             let Some(part) = next.checked_sub(1) else {
                 continue;
             };
             if prefix.starts_with(&lost[part].path) && !retired.contains(&addr) {
-                put_newer(&mut newest[part], *prefix, addr);
+                put_newer(&mut newest[part], prefix, addr);
             }
         }
     }

@@ -42,7 +42,7 @@ impl IndexEntry {
         commitment: Commitment,
         counters: &Counters,
     ) -> Result<Self, StateError> {
-        let prefix = *page.prefix();
+        let prefix = page.prefix();
         let (trie, root) = subtrie_of(page, true, commitment, counters)?;
         let root = trie.as_stub(root);
         let (node, kind) = root

@@ -11,6 +11,7 @@ impl Db {
         let disk = inner.store.disk.stats();
         CounterValues {
             page_reads_buffered: inner.store.pages.segments.reads_buffered(),
+            pages_read_together: inner.store.pages.segments.read_together(),
             pages_unreadable: inner.store.pages.unreadable() as u64,
             block_index_reads: inner.journal.blocks.index().reads(),
             page_bytes_written: inner.store.pages.segments.bytes_written(),

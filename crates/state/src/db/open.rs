@@ -188,10 +188,17 @@ impl Db {
         notes.extend(note_of(found, was_rebuilt, base));
         let named = Named { table, retired };
         let pages = pages(segments, &options, &counters);
+        let mut written = None;
         let index = match found_index {
             LoadedIndex::Index(index) => index,
-            LoadedIndex::TooLarge(index) => {
-                whole_index(&disk, &parts, &manifest, &meta, &index, &named)?
+            LoadedIndex::TooLarge(found) => {
+                let index = whole_index(&disk, &parts, &manifest, &meta, &found, &named)?;
+                written = Some(WrittenCheckpoint {
+                    disk: disk.clone(),
+                    sequence: index.files().sequence(),
+                    is_kept: false,
+                });
+                index
             }
             LoadedIndex::InSegments(index) => {
                 let (index, damage) = index.open(&pages, &parts)?;
@@ -233,6 +240,9 @@ impl Db {
             // Without a sync the next opening would rebuild it again.
             inner.journal.blocks.index().sync()?;
         }
+        if let Some(written) = &mut written {
+            written.is_kept = true;
+        }
         Ok((Self { inner }, recovery))
     }
 }
@@ -242,6 +252,24 @@ struct Named {
     /// The encoded segment table.
     table: Vec<u8>,
     retired: Vec<PageAddr>,
+}
+
+/// A checkpoint that an opening has written. If the opening fails, the file is removed: what it was made of is still there.
+struct WrittenCheckpoint {
+    disk: Arc<dyn Disk>,
+    sequence: u64,
+    is_kept: bool,
+}
+
+impl Drop for WrittenCheckpoint {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        if let Err(error) = Checkpoint::remove(&*self.disk, self.sequence) {
+            tracing::warn!("a checkpoint that is not needed stays: {error}");
+        }
+    }
 }
 
 /// Writes an index that exceeds its memory, and is spread over several checkpoints, again as a whole, and returns it.

@@ -12,13 +12,21 @@ use alloy_primitives::B256;
 use cambium_primitives::{
     BlockId, BlockNumber, DecodeError, Path, Reader, SLOT_NIBBLES, put_varint,
 };
-use cambium_trie::SHARD_NIBBLES;
+use cambium_trie::{NodeKind, SHARD_NIBBLES};
 
-/// Kind of a record with references of the subtries that blocks have changed. It follows the record of its block.
-pub(crate) const KIND_REFERENCES: u8 = 4;
+/// Kind of a record with references of the subtries that blocks have changed. It follows the record of its block. Records
+/// of kind 4 had branches alone.
+pub(crate) const KIND_REFERENCES: u8 = 5;
 
-/// A subtrie by the path of its root, which is a branch, and the hash of that.
-pub(crate) type Subtrie = (Path, B256);
+/// The root of a subtrie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub(crate) kind: NodeKind,
+    pub(crate) hash: B256,
+}
+
+/// A subtrie by the path of its root.
+pub(crate) type Subtrie = (Path, Root);
 
 /// References of subtries that blocks have changed, in the state after the newest of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +41,9 @@ pub(crate) struct References {
 
 /// Smallest size of an encoded subtrie, in bytes.
 const SUBTRIE_BYTES_MIN: usize = 34;
+/// Bit that says, beside the number of shared nibbles, that the root is a leaf, and beside that of further ones, that it is
+/// an extension.
+const IS_KIND: u8 = 0x80;
 
 /// Encodes the subtries that the blocks above number `after` have changed, sorted by path. It is the
 /// payload of a record without its block, which may have no hash yet.
@@ -41,20 +52,21 @@ const SUBTRIE_BYTES_MIN: usize = 34;
 /// |---|---|---|
 /// | 0 | 8 | number below that of the oldest block, little-endian |
 /// | 8 | 1-10 | number of subtries, LEB128 |
-/// | each | 1 | nibbles shared with the path before |
-/// | | 1 | number a of further nibbles |
+/// | each | 1 | nibbles shared with the path before; topmost bit: the root is a leaf |
+/// | | 1 | number a of further nibbles; topmost bit: the root is an extension |
 /// | | a/2, rounded up | these, packed |
-/// | | 32 | hash of the branch there |
+/// | | 32 | hash of the root |
 pub(crate) fn encode_subtries(after: BlockNumber, subtries: &[Subtrie]) -> Vec<u8> {
     let mut out = Vec::with_capacity(18 + subtries.len() * (SUBTRIE_BYTES_MIN + 2));
     out.extend_from_slice(&after.to_le_bytes());
     put_varint(&mut out, subtries.len() as u64);
     let mut before = Path::EMPTY;
-    for (path, hash) in subtries {
+    for (path, Root { kind, hash }) in subtries {
         let shared = before.common_prefix_len(path);
         let further = path.suffix(shared);
-        out.push(shared as u8);
-        out.push(further.len() as u8);
+        let bit = |of| if *kind == of { IS_KIND } else { 0 };
+        out.push(shared as u8 | bit(NodeKind::Leaf));
+        out.push(further.len() as u8 | bit(NodeKind::Extension));
         out.extend_from_slice(further.packed());
         out.extend_from_slice(hash.as_slice());
         before = *path;
@@ -71,8 +83,16 @@ pub(crate) fn encode_block(id: BlockId) -> [u8; 40] {
 }
 
 fn take_subtrie(reader: &mut Reader<'_>, before: &Path) -> Result<Subtrie, DecodeError> {
-    let (shared, further) = (usize::from(reader.u8()?), usize::from(reader.u8()?));
-    if shared > before.len() || shared + further > SLOT_NIBBLES {
+    let (shared, further) = (reader.u8()?, reader.u8()?);
+    let kind = match (shared & IS_KIND, further & IS_KIND) {
+        (0, 0) => NodeKind::Branch,
+        (_, 0) => NodeKind::Leaf,
+        (0, _) => NodeKind::Extension,
+        _ => return Err(reader.error("a subtrie whose root is of two kinds")),
+    };
+    let (shared, further) = (shared & !IS_KIND, further & !IS_KIND);
+    let (shared, further) = (usize::from(shared), usize::from(further));
+    if shared > before.len() || shared + further >= SLOT_NIBBLES {
         return Err(reader.error("a subtrie's path is too long"));
     }
     let packed = reader.take(further.div_ceil(2))?;
@@ -85,7 +105,8 @@ fn take_subtrie(reader: &mut Reader<'_>, before: &Path) -> Result<Subtrie, Decod
     if path <= *before || (!before.is_empty() && path.starts_with(before)) {
         return Err(reader.error("subtries out of order"));
     }
-    Ok((path, reader.b256()?))
+    let hash = reader.b256()?;
+    Ok((path, Root { kind, hash }))
 }
 
 impl References {
@@ -131,9 +152,14 @@ mod tests {
             after: 4,
             subtries: paths
                 .into_iter()
-                .map(|path| (path, keccak256(path.packed())))
+                .zip([NodeKind::Branch, NodeKind::Leaf, NodeKind::Extension].repeat(3))
+                .map(|(path, kind)| (path, root(kind, keccak256(path.packed()))))
                 .collect(),
         }
+    }
+
+    fn root(kind: NodeKind, hash: B256) -> Root {
+        Root { kind, hash }
     }
 
     fn encoded(references: &References) -> Vec<u8> {
@@ -155,7 +181,8 @@ mod tests {
     fn paths_out_of_order_within_each_other_or_too_short_are_refused() {
         let path = |nibbles: &[u8]| Path::from_nibbles(nibbles);
         let refused = |paths: &[Path]| {
-            let subtries: Vec<_> = paths.iter().map(|path| (*path, B256::ZERO)).collect();
+            let branch = root(NodeKind::Branch, B256::ZERO);
+            let subtries: Vec<_> = paths.iter().map(|path| (*path, branch)).collect();
             let (block, after) = (BlockId::new(2, B256::ZERO), 1);
             let references = References {
                 block,
@@ -174,6 +201,11 @@ mod tests {
         bytes[49] = 1;
         assert!(References::decode(&bytes).is_err());
         let mut bytes = encoded(&sample());
+        bytes[49] |= IS_KIND;
+        assert!(References::decode(&bytes).is_ok());
+        bytes[50] |= IS_KIND;
+        assert!(References::decode(&bytes).is_err());
+        let mut bytes = encoded(&sample());
         // Of more subtries than follow there is no room.
         bytes[48] = 0x7f;
         assert!(References::decode(&bytes).is_err());
@@ -188,20 +220,31 @@ mod tests {
         let references = References {
             block: BlockId::new(0x0102, B256::repeat_byte(7)),
             after: 0x0100,
-            subtries: vec![
-                (Path::from_nibbles(&[1, 2, 3]), B256::repeat_byte(1)),
-                (Path::from_nibbles(&[1, 2, 0xf, 4]), B256::repeat_byte(2)),
-            ],
+            subtries: [
+                (&[1, 2, 3][..], NodeKind::Branch, 1),
+                (&[1, 2, 0xf, 4], NodeKind::Leaf, 2),
+                (&[1, 3], NodeKind::Extension, 3),
+            ]
+            .into_iter()
+            .map(|(path, kind, byte)| {
+                (
+                    Path::from_nibbles(path),
+                    root(kind, B256::repeat_byte(byte)),
+                )
+            })
+            .collect(),
         };
         let expected = [
             "0201000000000000",
             &"07".repeat(32),
             "0001000000000000",
-            "02",
+            "03",
             "00031230",
             &"01".repeat(32),
-            "0202f4",
+            "8202f4",
             &"02".repeat(32),
+            "018130",
+            &"03".repeat(32),
         ]
         .concat();
         assert_eq!(hex::encode(encoded(&references)), expected);

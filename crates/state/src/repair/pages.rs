@@ -12,8 +12,8 @@ use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, Path, SlotValue,
 };
 use cambium_snapshot::{
-    Counters, IndexWriter, LoadedIndex, NamedPage, PartCache, StateError, addr_of_place,
-    checkpoint, decode_leaf, named_pages, place, restore_parts, shard_of, subtrie_of,
+    Counters, IndexWriter, LoadedIndex, NamedPage, NamedPages, PartCache, StateError,
+    addr_of_place, checkpoint, decode_leaf, place, restore_parts, shard_of, subtrie_of,
 };
 use cambium_store::{BlockIndex, BlockLog, Codes, Manifest, Page, PageAddr, PageBuilder, Segments};
 use cambium_trie::{Commitment, LeafValue, PartialTrie, SHARDS, Stub};
@@ -328,8 +328,12 @@ impl PageScan<'_> {
 
     /// Reads the pages of a shard in the order of their prefixes.
     fn scan_shard(&mut self, index: &PartialTrie, segments: &Segments) -> Result<(), StateError> {
-        let (named, _) = named_pages(index, |account| self.account(account));
-        for named in named.chunks(PAGES_AT_ONCE) {
+        let mut pages = NamedPages::new(index);
+        loop {
+            let named = pages.next_batch(PAGES_AT_ONCE, |account| self.account(account));
+            if named.is_empty() {
+                return Ok(());
+            }
             let placed = named.iter().filter_map(|named| named.stub.place);
             let addrs: Vec<_> = placed.map(addr_of_place).collect();
             for (named, read) in named.iter().zip(segments.read_batch(&addrs)) {
@@ -339,7 +343,7 @@ impl PageScan<'_> {
                     owner,
                 } = named;
                 let why = match read {
-                    Ok(page) if page.prefix() == prefix => {
+                    Ok(page) if page.prefix() == *prefix => {
                         self.accounts(&page)?;
                         continue;
                     }
@@ -355,7 +359,6 @@ impl PageScan<'_> {
                 });
             }
         }
-        Ok(())
     }
 
     /// Checks that the codes of a page's accounts exist.

@@ -1,10 +1,10 @@
 //! References of the subtries that blocks have changed, taken from the hashed tries for the block log.
 
 use crate::{
-    log::references::Subtrie,
+    log::references::{Root, Subtrie},
     tries::{base::Base, portions, shards::TrieShards},
 };
-use cambium_primitives::Path;
+use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use cambium_snapshot::{
     IndexLookup, PORTION_FOUND_KEYS_MIN, StateError,
     pool::{Workers, on_threads},
@@ -14,8 +14,8 @@ use cambium_trie::NodeKind;
 
 impl TrieShards {
     /// The subtries that have a page each in the snapshot of `base` and contain some of these leaves, which are sorted, with their
-    /// references now. Leaves out those whose root is no branch any more, or was none: their
-    /// pages are read after a crash.
+    /// references now. Leaves out those that are gone, parts of an extension now, or inlined, and leaves and
+    /// extensions in storages: their pages are read after a crash.
     pub(crate) fn references(
         &self,
         leaves: &[Path],
@@ -52,12 +52,14 @@ impl TrieShards {
             let page = leaf.prefix(depth);
             before = Some(page);
             let trie = self.shard(shard_of(leaf));
-            let branch = trie
-                .find(&page)
-                .filter(|link| trie.kind(*link) == Some(NodeKind::Branch));
-            let node = branch.and_then(|link| trie.cached_ref(link));
-            if let Some(hash) = node.and_then(|node| node.as_hash()) {
-                subtries.push((page, hash));
+            let Some(link) = trie.find(&page) else {
+                continue;
+            };
+            let hash = trie.cached_ref(link).and_then(|node| node.as_hash());
+            if let (Some(kind), Some(hash)) = (trie.kind(link), hash)
+                && (kind == NodeKind::Branch || page.len() < ACCOUNT_NIBBLES)
+            {
+                subtries.push((page, Root { kind, hash }));
             }
         }
         Ok(subtries)

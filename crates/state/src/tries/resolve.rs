@@ -114,7 +114,7 @@ impl<'a> Resolver<'a> {
         if self
             .open
             .as_ref()
-            .is_none_or(|page| !path.starts_with(page.prefix()))
+            .is_none_or(|page| !path.starts_with(&page.prefix()))
         {
             let (addr, page) = self.ahead.over(path)?;
             self.taken.push((*addr, page.clone()));
@@ -146,7 +146,7 @@ impl<'a> Resolver<'a> {
             // Anything else that is not in it is what the snapshot has.
             None if path == root => Err(StateError::Broken {
                 path: *path,
-                what: "the branch that the block log has a reference of",
+                what: "the node that the block log has a reference of",
             }),
             found => Ok(found),
         }
@@ -249,7 +249,7 @@ fn graft_page(
     into: &mut PartialTrie,
     hasher: &mut LeafHasher,
 ) -> Result<Link, StateError> {
-    if path == page.prefix()
+    if *path == page.prefix()
         && let Some(root) = graft_top(page, into, hasher)?
     {
         return Ok(root);

@@ -9,7 +9,7 @@
 //! The subtries are blinded nodes whose pages are read when they are needed: see `unread.rs`.
 
 use crate::{
-    log::references::Subtrie,
+    log::references::{Root, Subtrie},
     tries::{
         base::Base,
         portions::{self, PORTION_LEAVES_MIN, Portion},
@@ -27,7 +27,7 @@ use cambium_snapshot::{
     pool::{Workers, on_threads},
     update_error,
 };
-use cambium_trie::{NodeKind, NodeRef, PartialTrie, SHARDS, Stub};
+use cambium_trie::{NodeRef, PartialTrie, SHARDS, Stub};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Consecutive blocks, and references of what they have changed.
@@ -39,7 +39,7 @@ pub(crate) struct Segment<'a> {
 }
 
 /// The newest references that hold, by path. None is within another.
-type Known = BTreeMap<Path, B256>;
+type Known = BTreeMap<Path, Root>;
 
 impl TrieShards {
     /// The tries after `segments`, oldest first, on `base`, which is a snapshot alone. `changes` are those of all segments as
@@ -163,10 +163,10 @@ fn newest(segments: &[Segment<'_>], shard: usize) -> Known {
                 }
             }
         }
-        for (root, hash) in own {
-            forget_under(&mut known, root);
-            forget_over(&mut known, root);
-            known.insert(*root, *hash);
+        for (path, root) in own {
+            forget_under(&mut known, path);
+            forget_over(&mut known, path);
+            known.insert(*path, *root);
         }
     }
     known
@@ -258,26 +258,26 @@ fn restore_shard(
     let index = &base.snapshot.index;
     let mut parts = index.prefetch_parts(paths_of(changes))?;
     let mut found = Vec::new();
-    for (root, hash) in known {
+    for (path, root) in known {
         // Another snapshot may have had another page there. Only what the index has takes no page.
-        if is_changed(changes, root) {
-            let node = index.node_at(root, &mut parts)?;
+        if is_changed(changes, path) {
+            let node = index.node_at(path, &mut parts)?;
             found.extend(
-                node.filter(|node| node.depth == root.len())
-                    .map(|_| (root, hash)),
+                node.filter(|node| node.depth == path.len())
+                    .map(|_| (path, root)),
             );
         }
     }
     resolver.read_ahead((PrefetchedPages::default(), parts));
     let mut roots = Vec::with_capacity(found.len());
-    for (root, hash) in found {
+    for (path, root) in found {
         let stub = Stub {
-            node: NodeRef::hash(*hash),
-            kind: Some(NodeKind::Branch),
+            node: NodeRef::hash(root.hash),
+            kind: Some(root.kind),
             place: None,
         };
-        if trie.blind(root, stub, resolver).map_err(update_error)? {
-            roots.push(*root);
+        if trie.blind(path, stub, resolver).map_err(update_error)? {
+            roots.push(*path);
         }
     }
     let (within, others) = divide(changes, &roots);
@@ -312,6 +312,7 @@ fn apply(
 mod tests {
     use super::*;
     use cambium_primitives::Account;
+    use cambium_trie::NodeKind;
 
     /// The account whose path begins with these nibbles, and ends with zeros.
     fn account(nibbles: &[u8]) -> B256 {
@@ -343,8 +344,11 @@ mod tests {
         }
     }
 
-    fn hash(byte: u8) -> B256 {
-        B256::repeat_byte(byte)
+    fn hash(byte: u8) -> Root {
+        Root {
+            kind: NodeKind::Branch,
+            hash: B256::repeat_byte(byte),
+        }
     }
 
     #[test]

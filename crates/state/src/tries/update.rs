@@ -376,7 +376,7 @@ pub(super) fn changes_of(changes: &[AccountDiff], shard: usize) -> &[AccountDiff
 /// Makes each shard, of those from shard `first` on, hold its pages.
 fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = PlacedPage>) {
     for (addr, page) in pages {
-        shards[shard_of(page.prefix()) - first]
+        shards[shard_of(&page.prefix()) - first]
             .held
             .hold(addr, page);
     }

@@ -95,6 +95,15 @@ impl Checkpoint {
         sequences(&**disk)
     }
 
+    /// Removes the file of the checkpoint with this sequence number.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be removed.
+    pub fn remove(disk: &dyn Disk, sequence: u64) -> Result<(), StoreError> {
+        Ok(disk.remove(&name_of(sequence))?)
+    }
+
     /// Removes all checkpoint files of a database that could not be made whole.
     ///
     /// # Errors
@@ -102,7 +111,7 @@ impl Checkpoint {
     /// [`StoreError::Disk`] if a file can't be removed.
     pub fn remove_all(disk: &Arc<dyn Disk>) -> Result<(), StoreError> {
         for sequence in Self::all(disk)? {
-            disk.remove(&name_of(sequence))?;
+            Self::remove(&**disk, sequence)?;
         }
         Ok(disk.sync_dir("")?)
     }

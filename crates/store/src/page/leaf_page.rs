@@ -21,7 +21,8 @@ pub struct Page {
     digests_at: u32,
     /// Offset and length of the owner's value.
     owner: Option<(u32, u32)>,
-    prefix: Path,
+    /// Length of the prefix in nibbles. It is read from the bytes: small pages are many.
+    prefix_len: u8,
 }
 
 impl Page {
@@ -39,7 +40,7 @@ impl Page {
             return Err(PageError::Checksum);
         }
         let page = Self::locate_parts(bytes, len)?;
-        if page.outermost.check(&page.bytes, &page.prefix)? != page.leaves as usize {
+        if page.outermost.check(&page.bytes, &page.prefix())? != page.leaves as usize {
             return Err(PageError::Malformed(DecodeError {
                 what: "wrong number of leaves",
                 offset: page.digests_at as usize,
@@ -47,7 +48,7 @@ impl Page {
         }
         let mut reader = Reader::new(&page.bytes[..len]);
         reader.take(page.digests_at as usize)?;
-        check_digests(reader, &page.prefix)?;
+        check_digests(reader, &page.prefix())?;
         Ok(page)
     }
 
@@ -71,8 +72,7 @@ impl Page {
         let wide = flags & WIDE != 0;
         let prefix_len = usize::from(reader.u8()?);
         let packed = reader.take(prefix_len.div_ceil(2))?;
-        let prefix =
-            Path::from_packed(packed, prefix_len).ok_or_else(|| reader.error("bad prefix"))?;
+        Path::from_packed(packed, prefix_len).ok_or_else(|| reader.error("bad prefix"))?;
         let mut owner = None;
         if flags & OWNER != 0 {
             if prefix_len < ACCOUNT_NIBBLES {
@@ -91,7 +91,7 @@ impl Page {
             leaves,
             digests_at,
             owner,
-            prefix,
+            prefix_len: prefix_len as u8,
         })
     }
 
@@ -109,12 +109,12 @@ impl Page {
     /// If the page's prefix is shorter than an account's path.
     pub fn with_owner(&self, value: &[u8]) -> Self {
         assert!(
-            self.prefix.len() >= ACCOUNT_NIBBLES,
+            self.prefix_len() >= ACCOUNT_NIBBLES,
             "owner of the page of {}, which is above accounts",
-            self.prefix
+            self.prefix()
         );
         let bytes = self.as_bytes();
-        let prefix_end = PREFIX_AT + self.prefix.packed().len();
+        let prefix_end = PREFIX_AT + self.prefix_len().div_ceil(2);
         let rest = match self.owner {
             Some((start, len)) => (start + len) as usize,
             None => prefix_end,
@@ -134,17 +134,23 @@ impl Page {
     }
 
     /// Path prefix shared by all leaves of the page.
-    pub fn prefix(&self) -> &Path {
-        &self.prefix
+    pub fn prefix(&self) -> Path {
+        let packed = &self.bytes[PREFIX_AT..][..self.prefix_len().div_ceil(2)];
+        Path::from_packed(packed, self.prefix_len()).expect("a prefix that was read before")
+    }
+
+    /// Length of the prefix in nibbles.
+    const fn prefix_len(&self) -> usize {
+        self.prefix_len as usize
     }
 
     /// Returns the value of the leaf at `path`.
     #[inline]
     pub fn get(&self, path: &Path) -> Option<&[u8]> {
-        if !path.starts_with(&self.prefix) {
+        if !path.starts_with(&self.prefix()) {
             return None;
         }
-        let (shared, packed) = (self.prefix.len() / 2, path.packed());
+        let (shared, packed) = (self.prefix_len() / 2, path.packed());
         let key_end = self.entry_bytes();
         let entry = self
             .outermost
@@ -168,9 +174,9 @@ impl Page {
     /// Returns the leaves of some outermost entries, in the order of their paths: accounts with
     /// their slots in this page, or slots in a page of slots.
     pub fn leaves_of(&self, entries: Range<usize>) -> impl Iterator<Item = (Path, &[u8])> + '_ {
-        let shared = self.prefix.len() / 2;
+        let shared = self.prefix_len() / 2;
         let mut packed = [0; 64];
-        packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
+        packed[..shared].copy_from_slice(&self.bytes[PREFIX_AT..][..shared]);
         Leaves {
             page: self,
             packed,
@@ -186,9 +192,9 @@ impl Page {
 
     /// Returns the path of an outermost entry.
     pub fn entry_path(&self, at: usize) -> Path {
-        let (shared, end) = (self.prefix.len() / 2, self.entry_bytes());
+        let (shared, end) = (self.prefix_len() / 2, self.entry_bytes());
         let mut packed = [0; 64];
-        packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
+        packed[..shared].copy_from_slice(&self.bytes[PREFIX_AT..][..shared]);
         let entry = self.outermost.entry(&self.bytes, at);
         entry.key_to(&self.bytes, &mut packed[shared..end]);
         path_of(&packed[..end])
@@ -200,7 +206,7 @@ impl Page {
         let byte = self
             .outermost
             .entry(&self.bytes, at)
-            .key_byte(&self.bytes, nibble / 2 - self.prefix.len() / 2);
+            .key_byte(&self.bytes, nibble / 2 - self.prefix_len() / 2);
         if nibble.is_multiple_of(2) {
             byte >> 4
         } else {
@@ -213,7 +219,7 @@ impl Page {
     pub fn entries_under(&self, path: &Path) -> Range<usize> {
         let end = path.len().min(self.entry_bytes() * 2);
         let compare = |at: usize| {
-            let mut nibbles = self.prefix.len()..end;
+            let mut nibbles = self.prefix_len()..end;
             let first = nibbles.find_map(|nibble| {
                 let order = self.entry_nibble(at, nibble).cmp(&path.nibble(nibble));
                 order.is_ne().then_some(order)
@@ -238,7 +244,7 @@ impl Page {
 
     /// Length of the path of an outermost entry in bytes.
     const fn entry_bytes(&self) -> usize {
-        top_path_len(self.prefix.len())
+        top_path_len(self.prefix_len())
     }
 
     /// Returns the digests of the nodes at `depth`, each with the last nibble of its path. Only
@@ -264,7 +270,7 @@ impl Page {
     pub fn digests(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
         let mut reader = self.digest_reader();
         let count = reader.varint().expect("checked when parsed");
-        let mut path = self.prefix;
+        let mut path = self.prefix();
         (0..count).map(move |_| {
             let digest;
             (path, digest) = read_digest(&mut reader, &path).expect("checked when parsed");
@@ -301,12 +307,9 @@ impl<'a> Iterator for Leaves<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Page {
-            bytes,
-            outermost,
-            prefix,
-            ..
+            bytes, outermost, ..
         } = self.page;
-        let end = self.page.entry_bytes();
+        let (start, end) = (self.page.prefix_len() / 2, self.page.entry_bytes());
         loop {
             if let Some((run, at)) = &mut self.slots {
                 if *at < run.len() {
@@ -318,7 +321,7 @@ impl<'a> Iterator for Leaves<'a> {
                 self.slots = None;
             }
             let entry: Entry = outermost.entry(bytes, self.entries.next()?);
-            entry.key_to(bytes, &mut self.packed[prefix.len() / 2..end]);
+            entry.key_to(bytes, &mut self.packed[start..end]);
             self.slots = entry.slots(bytes, outermost.wide()).map(|run| (run, 0));
             if let Some(value) = entry.value(bytes) {
                 return Some((path_of(&self.packed[..end]), value));

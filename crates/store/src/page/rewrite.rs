@@ -41,7 +41,7 @@ impl PageRewriter {
         ] {
             part.clear();
         }
-        (self.prefix, self.digest_before) = (*prefix, *prefix);
+        (self.prefix, self.digest_before) = (prefix, prefix);
         (self.digest_count, self.entries, self.leaves) = (0, 0, 0);
     }
 
@@ -49,7 +49,7 @@ impl PageRewriter {
     /// follow everything added before. Returns the number of leaves copied. Returns `None`, and
     /// copies nothing, if `page` has wide offsets (over 32 KiB) or the new page would need them.
     pub fn copy(&mut self, page: &Page, entries: Range<usize>) -> Option<usize> {
-        debug_assert_eq!(*page.prefix(), self.prefix, "a page of another prefix");
+        debug_assert_eq!(page.prefix(), self.prefix, "a page of another prefix");
         let (run, bytes) = (&page.outermost, &page.bytes);
         let last = entries.end.checked_sub(1).filter(|_| !entries.is_empty());
         let Some(last) = last else { return Some(0) };

@@ -129,7 +129,7 @@ proptest! {
         let mut bytes = build(&prefix, &leaves, &digests);
         bytes.resize(bytes.len() + padding, 0);
         let page = Page::parse(bytes).unwrap();
-        prop_assert_eq!(page.prefix(), &prefix);
+        prop_assert_eq!(page.prefix(), prefix);
         prop_assert_eq!(page.owner().map(<[u8]>::to_vec), owner_of(&prefix));
         if prefix.len() >= ACCOUNT_NIBBLES {
             let other = page.with_owner(b"another owner");

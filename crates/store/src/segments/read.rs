@@ -10,6 +10,11 @@ use crate::{Page, StoreError};
 use cambium_disk::{DiskFile, ReadRequest};
 use std::sync::{Arc, atomic::Ordering};
 
+/// Longest gap between pages that take one device read, in bytes: a block of the device.
+const GAP_BYTES_MAX: u64 = 4096;
+/// Longest span of such pages, in bytes.
+const SPAN_BYTES_MAX: u64 = 64 << 10;
+
 /// A record as it is in a segment's file, and whether it took a read of the device.
 pub(super) type ReadRecord = (Arc<Segment>, Vec<u8>, bool);
 
@@ -21,6 +26,19 @@ pub(super) struct Span<'a> {
     bytes: Vec<u8>,
     /// Number of bytes to read from the file. The rest comes from the tail.
     in_file: usize,
+}
+
+/// Number of the first addresses in `addrs`, which is not empty, whose pages one device read may give: in ascending order in one segment.
+fn neighbours(addrs: &[PageAddr]) -> usize {
+    let first = addrs[0];
+    let follows = |pair: &[PageAddr]| {
+        let (before, next) = (pair[0], pair[1]);
+        let is_near = (before.end()..=before.end() + GAP_BYTES_MAX).contains(&next.offset());
+        next.segment() == first.segment()
+            && is_near
+            && next.end() <= first.offset() + SPAN_BYTES_MAX
+    };
+    1 + addrs.windows(2).take_while(|pair| follows(pair)).count()
 }
 
 impl Span<'_> {
@@ -60,9 +78,22 @@ impl Segments {
         self.parse(segment, addr, bytes)
     }
 
-    /// Reads many pages, with all reads in flight at once if the disk supports that. The results
-    /// are in the order of `addrs`, with errors as in [`Segments::read`].
+    /// Reads many pages, with all reads in flight at once if the disk supports that. Pages that follow each other in `addrs` and
+    /// are close together in a segment take one device read. The results are in the order of `addrs`, with errors as in
+    /// [`Segments::read`].
     pub fn read_batch(&self, addrs: &[PageAddr]) -> Vec<Result<Page, StoreError>> {
+        let mut spans = Vec::with_capacity(addrs.len());
+        let mut left = addrs;
+        while !left.is_empty() {
+            let (span, others) = left.split_at(neighbours(left));
+            spans.push(span);
+            left = others;
+        }
+        self.read_spans(&spans)
+    }
+
+    /// Reads pages, each with a device read of its own.
+    fn read_singly(&self, addrs: &[PageAddr]) -> Vec<Result<Page, StoreError>> {
         let count_buffered = &mut |pages| {
             self.reads_buffered.fetch_add(pages, Ordering::Relaxed);
         };
@@ -138,17 +169,28 @@ impl Segments {
             .map(|span| self.begin_span(&segments, span))
             .collect();
         let mut outcomes = self.read_each_span(read.iter_mut().flatten()).into_iter();
-        let mut pages = Vec::new();
-        for (addrs, span) in spans.iter().zip(&read) {
-            match span {
-                Some(span) if outcomes.next().unwrap_or(false) => {
-                    pages.extend(addrs.iter().map(|addr| {
-                        self.parse(span.segment, *addr, span.bytes_of(*addr).to_vec())
-                    }));
-                }
-                _ => pages.extend(self.read_batch(addrs)),
+        let mut pages = Vec::with_capacity(spans.iter().map(|span| span.len()).sum());
+        let (mut buffered, mut together) = (0, 0);
+        for (addrs, span) in spans.iter().zip(read) {
+            let is_read = span.is_some() && outcomes.next().unwrap_or(false);
+            let Some(span) = span.filter(|_| is_read) else {
+                pages.extend(self.read_singly(addrs));
+                continue;
+            };
+            match span.is_from_device() {
+                true => together += addrs.len() as u64 - 1,
+                false => buffered += addrs.len() as u64,
             }
+            if let [addr] = addrs {
+                pages.push(self.parse(span.segment, *addr, span.bytes));
+                continue;
+            }
+            let parse =
+                |addr: &PageAddr| self.parse(span.segment, *addr, span.bytes_of(*addr).to_vec());
+            pages.extend(addrs.iter().map(parse));
         }
+        self.reads_buffered.fetch_add(buffered, Ordering::Relaxed);
+        self.read_together.fetch_add(together, Ordering::Relaxed);
         pages
     }
 
@@ -200,6 +242,11 @@ impl Segments {
     /// Returns the number of pages that were read entirely from the buffer since opening.
     pub fn reads_buffered(&self) -> u64 {
         self.reads_buffered.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of pages that were read by the device read of another page since opening.
+    pub fn read_together(&self) -> u64 {
+        self.read_together.load(Ordering::Relaxed)
     }
 
     fn read_requests(&self, requests: &mut [ReadRequest<'_>]) {

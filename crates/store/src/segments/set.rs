@@ -69,6 +69,8 @@ pub struct Segments {
     pub(super) flusher: Mutex<()>,
     pub(super) written: AtomicU64,
     pub(super) reads_buffered: AtomicU64,
+    /// Pages that were read by the device read of another page since opening.
+    pub(super) read_together: AtomicU64,
     /// Number of reads in flight that belong to batches or queues.
     pub(super) reading: Arc<AtomicUsize>,
     pub(super) pace: Arc<WritePace>,
@@ -162,6 +164,7 @@ impl Segments {
             flusher: Mutex::new(()),
             written: AtomicU64::new(0),
             reads_buffered: AtomicU64::new(0),
+            read_together: AtomicU64::new(0),
             reading: Arc::default(),
             pace: Arc::default(),
             poison: Poison::new("segments"),

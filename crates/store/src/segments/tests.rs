@@ -87,6 +87,42 @@ fn pages_are_read_back_buffered_flushed_and_after_reopening() {
 }
 
 #[test]
+fn neighbours_take_one_read_of_the_device_and_one_that_is_damaged_none_of_the_others() {
+    let disk = FaultyDisk::new(14);
+    let (segments, addrs) = filled(&disk);
+    let table = segments.encode_table(&[]);
+    drop(segments);
+    let (reopened, _) = open(&disk, Some(&table));
+    let reads = |addrs: &[PageAddr]| {
+        let (before, together) = (disk.stats().reads, reopened.read_together());
+        let read = reopened.read_batch(addrs);
+        let together = reopened.read_together() - together;
+        (read, disk.stats().reads - before, together)
+    };
+    let (all, took, together) = reads(&addrs);
+    for (n, page_read) in all.into_iter().enumerate() {
+        assert!(same(&page_read.unwrap(), page(n as u64)), "page {n}");
+    }
+    // A segment has 12 KiB, less than the longest span.
+    assert_eq!(took, reopened.live().len() as u64);
+    assert_eq!(together, addrs.len() as u64 - took);
+    // Not in order, or far apart, each takes one.
+    let backward: Vec<_> = addrs.iter().rev().copied().collect();
+    let (all, took, together) = reads(&backward);
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!((took, together), (addrs.len() as u64, 0));
+    disk.flip_bit(
+        &name_of(addrs[7].segment().into()),
+        addrs[7].offset() + 20,
+        3,
+    );
+    let (all, ..) = reads(&addrs);
+    for (n, page_read) in all.iter().enumerate() {
+        assert_eq!(page_read.is_ok(), n != 7, "page {n}");
+    }
+}
+
+#[test]
 fn a_page_is_read_whose_start_is_in_the_file_and_whose_end_is_not() {
     let disk = FaultyDisk::new(12);
     let (segments, _) = open(&disk, None);
