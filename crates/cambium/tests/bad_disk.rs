@@ -374,6 +374,10 @@ fn a_log_that_is_placed_elsewhere_is_found_and_its_absence_named() {
     fs::create_dir(&full).unwrap();
     fs::write(full.join("notes"), "").unwrap();
     import(&full).fails(1, &["notes", "empty directory"]);
+    // Files of the log there would be taken for others of the database.
+    for inside in [db.clone(), db.join("log"), db.join("device")] {
+        import(&inside).fails(1, &["a directory elsewhere"]);
+    }
     import(&place).done();
     assert!(place.join("00000001.log").is_file() && db.join("log").is_symlink());
     import(&place).done();
@@ -384,6 +388,11 @@ fn a_log_that_is_placed_elsewhere_is_found_and_its_absence_named() {
     let aside = fixture.path("aside");
     fs::rename(&place, &aside).unwrap();
     cambium!("db", "check", "-d", &db).fails(1, &["leads to nothing", "mounted"]);
+    let link = db.join("log");
+    fs::rename(&link, fixture.path("link")).unwrap();
+    import(&fixture.path("new")).fails(1, &["log"]);
+    assert!(!link.is_symlink() && !fixture.path("new").exists(), "nothing is made in its place");
+    fs::rename(fixture.path("link"), &link).unwrap();
     fs::create_dir(&place).unwrap();
     let none = fixture.import(&fixture.chain());
     assert!(none.code != 0 && none.stderr.contains("is the disk of the log mounted?"));

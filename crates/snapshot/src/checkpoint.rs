@@ -149,7 +149,8 @@ pub fn write_whole<L: AboveSnapshot>(
     Ok(index)
 }
 
-/// Begins a checkpoint with a whole index, and writes all shards of `index` to it, one at a time.
+/// Begins a checkpoint with a whole index, and writes all shards of `index` to it, one at a time. The checkpoints that it is copied from stay:
+/// there may be a damaged one between them and the new one, and what has failed afterwards begins with them again.
 ///
 /// # Errors
 ///
@@ -159,7 +160,9 @@ pub fn copy_index(
     parts: &Arc<PartCache>,
     index: &StoredIndex,
 ) -> Result<IndexWriter<'static>, StateError> {
-    let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
+    let mut writer =
+        IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
+    writer.keep_older();
     for shard in 0..SHARDS {
         let (whole, pages) = index.whole(shard)?;
         writer.put(shard, &whole, pages)?;

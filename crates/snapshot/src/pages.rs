@@ -299,7 +299,11 @@ impl Pages {
     /// Caches a page that was read for use.
     fn insert(&self, addr: PageAddr, page: &Arc<Page>) {
         self.cache.insert(addr, page.clone());
-        self.resident.supersede(addr);
+        match self.cache.contains_key(&addr) {
+            true => self.resident.supersede(addr),
+            // It is too large for the cache.
+            false => self.resident.add(addr, page),
+        }
     }
 
     /// Whether a page is in memory. It is not used by that, and nothing is counted.

@@ -257,6 +257,22 @@ fn a_failed_opening_beside_a_damaged_checkpoint_changes_nothing() {
     each_passing_error_changes_nothing(&disk, tiny_options(), "the oldest checkpoint");
 }
 
+/// The same with both: the opening writes the index of the checkpoint before as a whole, above the damaged one, and still needs what it was
+/// copied from if it fails afterwards.
+#[test]
+fn a_failed_opening_with_a_large_index_beside_a_damaged_checkpoint_changes_nothing() {
+    let options = Options {
+        index_bytes_max: Some(0),
+        ..tiny_options()
+    };
+    for at in [100, 20] {
+        let disk = story();
+        let newest = checkpoints(&disk).pop().unwrap();
+        disk.flip_bit(&newest, at, 1);
+        each_passing_error_changes_nothing(&disk, options, "a large index, the newest checkpoint");
+    }
+}
+
 /// The same with one damaged file, without which it does not open, after a merge that was cut short.
 #[test]
 fn an_opening_that_lacks_codes_changes_nothing() {

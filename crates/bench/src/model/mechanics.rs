@@ -8,12 +8,15 @@
 //!                 pages written, moved, checkpoint, log: bytes a change
 //! ```
 
-use super::runs::Run;
+use super::{
+    figures::{Figures, Load, Machine},
+    runs::Run,
+};
 use cambium_snapshot::{Budget, IndexMemory, MemoryInUse, split_above_bytes};
 use serde::Serialize;
 
 /// Dead bytes for each live byte of pages at which cleaning keeps up with changes.
-const DEAD_TOLERATED: f64 = 0.9;
+const DEAD_TOLERATED: f64 = 1.5;
 /// Bytes of an account's key and value, of which pages are divided by.
 const LEAF_BYTES: f64 = 44.0;
 /// Share of the memory that the index may take, unless an option says otherwise.
@@ -21,25 +24,6 @@ const INDEX_DIVISOR: f64 = 3.0;
 /// Processor time for a byte of a page that is parsed, or copied by a merge, in microseconds: 7 us for a page of
 /// 970 bytes.
 const BYTE_US: f64 = 7.0 / 970.0;
-
-/// A state, and what changes it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    /// Accounts and slots of the state.
-    pub(super) keys: f64,
-    /// Keys that a batch reads and changes.
-    pub(super) changes: f64,
-}
-
-/// A machine.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Machine {
-    /// The engine's budget, in bytes.
-    pub(super) memory_bytes: f64,
-    pub(super) cores: f64,
-    /// Random reads of a block a second, with 128 in flight.
-    pub(super) reads_per_second: f64,
-}
 
 /// Costs of one thing each, which do not depend on the size of the state: from the counters of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -60,20 +44,6 @@ pub(super) struct Costs {
     processor_us_a_change: f64,
     /// Time of all cores for each change between the last read and the durable commit, in microseconds.
     commit_us_a_change: f64,
-}
-
-/// What is predicted of a batch, or was measured of it.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Figures {
-    pub(super) accounts_a_page: f64,
-    pub(super) index_bytes: f64,
-    /// Of what is not index.
-    pub(super) cached_share: f64,
-    pub(super) reads_a_change: f64,
-    pub(super) bytes_written_a_change: f64,
-    pub(super) hashes_a_change: f64,
-    pub(super) processor_us_a_change: f64,
-    pub(super) batch_ms: f64,
 }
 
 /// How many of `places` equally likely ones `draws` of them meet.

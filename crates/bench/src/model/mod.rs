@@ -7,13 +7,15 @@
 //!   plot        the same as SVG                                      plot.rs
 //! ```
 
-mod mechanics;
+mod figures;
 mod runs;
+mod mechanics;
 mod plot;
 
 use crate::report::{Report, data_dir};
 use clap::Args;
-use mechanics::{Costs, Figures, Load, Machine};
+use figures::{Figures, Load, Machine};
+use mechanics::Costs;
 use plot::{Line, Panel};
 use runs::Run;
 use serde_json::{Map, Value, json};

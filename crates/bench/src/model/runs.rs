@@ -1,6 +1,6 @@
 //! Runs of `./bench state`, as it prints them with `--json`.
 
-use super::mechanics::{Figures, Load, Machine};
+use super::figures::{Figures, Load, Machine};
 use serde_json::{Map, Value};
 use std::{error::Error, fs, path::Path};
 

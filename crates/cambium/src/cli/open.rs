@@ -92,7 +92,7 @@ pub(crate) fn refuse_other_things(datadir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Places the log of a new database where the command says. Of one that exists, verifies that its log is there.
+/// Places the log of a new database where the command says, or where an attempt before has placed it.
 pub(crate) fn place_log(args: &WriteArgs) -> Result<(), Failure> {
     let Some(dir) = &args.log_dir else {
         return Ok(());
@@ -120,7 +120,10 @@ pub(crate) fn chain_to_write(args: &WriteArgs, out: &Output) -> Result<Chain, Fa
 /// Opens a database for writing, whether or not it is a chain's.
 pub(crate) fn db_to_write(args: &WriteArgs, out: &Output) -> Result<Db, Failure> {
     let disk = existing(&args.db)?;
-    place_log(args)?;
+    if let Some(dir) = &args.log_dir {
+        let files = StdDisk::new(&args.db.datadir);
+        files.check_dir_at("log", dir).map_err(StoreError::from)?;
+    }
     opened(Db::open(disk, options_to_write(args)), out)
 }
 

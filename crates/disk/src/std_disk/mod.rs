@@ -38,7 +38,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{OpenOptionsExt, symlink},
-    path::{Path, PathBuf},
+    path::{Path, PathBuf, absolute},
     sync::{Arc, OnceLock},
 };
 use uring::SetUp;
@@ -81,24 +81,51 @@ impl StdDisk {
     ///
     /// # Errors
     ///
-    /// Returns an error if `to` is a file, or has files before `dir` is a link to it, or if `dir` is something else than
-    /// such a link.
+    /// Returns an error if `to` is a file, is in the disk's own directory, or has files before `dir` is a link to it, or if
+    /// `dir` is something else than such a link.
     pub fn place_dir(&self, dir: &str, to: &Path) -> Result<(), DiskError> {
         self.check_writable("place", dir)?;
-        self.link_to(dir, to).map_err(self.error("place", dir))
+        let placed = match self.locate(dir).symlink_metadata() {
+            Ok(_) => self.is_linked(dir, to),
+            Err(_) => self.link_to(dir, to),
+        };
+        placed.map_err(self.error("place", dir))
+    }
+
+    /// Verifies that the directory `dir` of the disk is at `to`, where [`StdDisk::place_dir`] has placed it. Creates nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `dir` is missing or elsewhere.
+    pub fn check_dir_at(&self, dir: &str, to: &Path) -> Result<(), DiskError> {
+        self.is_linked(dir, to).map_err(self.error("find", dir))
+    }
+
+    fn is_linked(&self, dir: &str, to: &Path) -> io::Result<()> {
+        let place = self.locate(dir);
+        let to_name = to.display();
+        match (place.canonicalize(), to.canonicalize()) {
+            (Ok(there), Ok(to)) if there == to => Ok(()),
+            (Ok(there), _) => {
+                let there = there.display();
+                Err(io::Error::other(format!("it is at {there}, not at {to_name}")))
+            }
+            (Err(_), _) if place.symlink_metadata().is_ok() => {
+                let what = format!("it is a link to nothing, not to {to_name}");
+                Err(io::Error::other(what))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     fn link_to(&self, dir: &str, to: &Path) -> io::Result<()> {
         let place = self.locate(dir);
-        if place.symlink_metadata().is_ok() {
-            let is_there = place.canonicalize().ok();
-            return match to.canonicalize() {
-                Ok(to) if Some(&to) == is_there.as_ref() => Ok(()),
-                _ => Err(io::Error::other(match is_there {
-                    Some(there) => format!("it is at {}, not at {}", there.display(), to.display()),
-                    None => format!("it is a link to nothing, not to {}", to.display()),
-                })),
-            };
+        // The device has to be another one, and what is in the disk's directory is taken for a file of the database.
+        if absolute(to)?.starts_with(absolute(&self.root)?) {
+            let (to, root) = (to.display(), self.root.display());
+            return Err(io::Error::other(format!(
+                "{to} is in {root}: name a directory elsewhere"
+            )));
         }
         create_durable_dir(to)?;
         if let Some(found) = fs::read_dir(to)?.next() {

@@ -103,6 +103,11 @@ impl<'a> IndexWriter<'a> {
         Ok(Self::new(checkpoint, cache, Form::Whole, !is_too_large))
     }
 
+    /// Keeps all older checkpoints: the next one removes them.
+    pub(crate) fn keep_older(&mut self) {
+        self.state.get_mut().checkpoint.keep_older();
+    }
+
     /// Begins a checkpoint of an index on disk, after that of the index `before`: it gets all tops, and the segments of
     /// `pages` the parts that have changed; all parts, if `before` has its own elsewhere.
     ///

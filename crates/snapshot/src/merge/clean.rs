@@ -23,9 +23,9 @@ use std::{
 };
 
 /// Limit of dead bytes, as a fraction of the live bytes. If pages die at random, the emptiest
-/// segment is about a third live at this limit, and each byte that a merge writes causes half a
+/// segment is about a ninth live at this limit, and each byte that a merge writes causes an eighth of a
 /// byte of moves.
-const DEAD_PER_LIVE: f64 = 0.9;
+const DEAD_PER_LIVE: f64 = 1.5;
 /// Length of a span of a segment, in bytes. Its live pages are read in one device read with
 /// everything between them, which is faster than single reads if at least a tenth is live.
 const SPAN_BYTES: u64 = 256 << 10;
@@ -247,14 +247,14 @@ fn victims(
     candidates.sort_by(|a, b| (a.0 as f64 / a.1 as f64).total_cmp(&(b.0 as f64 / b.1 as f64)));
     let sparse = candidates.into_iter();
     let sparse = sparse.map(|(_, dead, segment)| (segment, dead));
-    emptiest(sparse.collect(), live.values().sum())
+    let dead_max = live.values().sum::<u64>() as f64 * DEAD_PER_LIVE;
+    emptiest(sparse.collect(), dead_max as u64)
 }
 
 /// Returns the first of `sparse`, which are segments with their dead bytes, emptiest first: as many as
-/// bring the dead bytes of all down to their limit beside `live_bytes`.
-pub fn emptiest<T>(sparse: Vec<(T, u64)>, live_bytes: u64) -> Vec<T> {
+/// bring the dead bytes of all down to `dead_max`.
+pub fn emptiest<T>(sparse: Vec<(T, u64)>, dead_max: u64) -> Vec<T> {
     let mut dead_all: u64 = sparse.iter().map(|(_, dead)| dead).sum();
-    let dead_max = (live_bytes as f64 * DEAD_PER_LIVE) as u64;
     let mut victims = Vec::new();
     for (segment, dead) in sparse {
         if dead_all <= dead_max || dead == 0 {
@@ -272,11 +272,11 @@ mod tests {
 
     #[test]
     fn the_emptiest_segments_are_victims_until_dead_space_is_down_to_its_limit() {
-        // 180 dead bytes; 100 live bytes allow for 90, and 200 for 180.
-        let victims = |live_bytes| emptiest(vec![(1, 90), (2, 60), (3, 30)], live_bytes);
-        assert_eq!(victims(100), [1]);
-        assert_eq!(victims(99), [1, 2]);
-        assert_eq!(victims(200), [0; 0]);
+        // 180 dead bytes.
+        let victims = |dead_max| emptiest(vec![(1, 90), (2, 60), (3, 30)], dead_max);
+        assert_eq!(victims(90), [1]);
+        assert_eq!(victims(89), [1, 2]);
+        assert_eq!(victims(180), [0; 0]);
         assert_eq!(victims(0), [1, 2, 3]);
     }
 
@@ -292,12 +292,12 @@ mod tests {
     #[test]
     fn the_emptiest_segments_are_cleaned_until_dead_space_is_down_to_its_limit() {
         let segments: Vec<_> = (1..=5).map(|number| segment(number, 100)).collect();
-        // Dead bytes: 90, 40, 80, 100 and, in the newest segment, which doesn't count, 50.
-        let live = BTreeMap::from([(1, 10), (2, 60), (3, 20), (4, 0), (5, 50)]);
-        // 140 live bytes allow for 126 dead ones; without segment 1 there are 120.
+        // Dead bytes: 90, 50, 70, 100 and, in the newest segment, which doesn't count, 80.
+        let live = BTreeMap::from([(1, 10), (2, 50), (3, 30), (4, 0), (5, 20)]);
+        // 110 live bytes allow for 165 dead ones; without segment 1 there are 120.
         let none = HashSet::new();
         assert_eq!(victims(&segments, &live, &none), [1]);
-        let live = BTreeMap::from([(1, 20), (2, 10), (3, 60), (4, 0), (5, 10)]);
+        let live = BTreeMap::from([(1, 15), (2, 5), (3, 40), (4, 0), (5, 5)]);
         assert_eq!(victims(&segments, &live, &none), [2, 1]);
         assert_eq!(victims(&segments, &live, &HashSet::from([2])), [1]);
     }

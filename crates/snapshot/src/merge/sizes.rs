@@ -6,9 +6,9 @@
 //! large as they are; and close to it, small neighbours are joined:
 //!
 //! ```text
-//!   index, of its limit   0         1/5                2/3              15/16
-//!   split above           | 1 KiB   | 2 KiB            | 8 KiB          | 8 KiB
-//!   joined up to          | 512     | 512              | 2 KiB          | 6 KiB
+//!   index, of its limit   0                2/3              15/16
+//!   split above           | 2 KiB          | 8 KiB          | 8 KiB
+//!   joined up to          | 512            | 2 KiB          | 6 KiB
 //! ```
 //!
 //! Only what a merge writes anyway is split. So pages of many sizes are side by side, those that change often are
@@ -21,22 +21,17 @@ use cambium_trie::SHARDS;
 /// Maximum size of a page, in bytes: two blocks of a device. Larger subtries are split over several
 /// pages.
 pub(crate) const SPLIT_ABOVE_BYTES: usize = 8 * 1024;
-/// Size from which a subtrie is split while the index takes less than [`FINE_DIVISOR`] says, in bytes: 24 accounts.
-const SPLIT_ABOVE_BYTES_FINE: usize = 1024;
-/// Size from which a subtrie is split while the index takes less than [`MEDIUM_THIRDS`] says, in bytes: 48 accounts. Their index takes 16
-/// bytes an account at most.
-const SPLIT_ABOVE_BYTES_MEDIUM: usize = 2 * 1024;
-/// The index takes at most 1/5 of its limit while pages become smallest. Pages of one or two accounts take twice as much
-/// memory for an account, in the cache as well.
-const FINE_DIVISOR: u64 = 5;
+/// Size from which a subtrie is split while the index takes less than [`SMALL_THIRDS`] says, in bytes: 46 accounts. Their index takes 16
+/// bytes an account at most. With half of it pages of 16 accounts become such of one: as many more are written, read and moved.
+const SPLIT_ABOVE_BYTES_SMALL: usize = 2 * 1024;
 /// The index takes at most 2/3 of its limit while subtries are split that fit into one page. The rest is for growth, and
 /// for openings with less memory.
-const MEDIUM_THIRDS: u64 = 2;
+const SMALL_THIRDS: u64 = 2;
 /// Part of the limit, in sixteenths, from which on large pages are made of small ones.
 const JOIN_SIXTEENTHS: u64 = 15;
 /// Sibling pages that take at most this many bytes together are joined when one of them changes, while subtries are split
 /// that fit into one page.
-const JOIN_BELOW_BYTES_SMALL: usize = SPLIT_ABOVE_BYTES_FINE / 2;
+const JOIN_BELOW_BYTES_SMALL: usize = SPLIT_ABOVE_BYTES_SMALL / 4;
 /// The same while none are split, and while the index is close to its limit.
 const JOIN_BELOW_BYTES_MEDIUM: usize = SPLIT_ABOVE_BYTES / 4;
 const JOIN_BELOW_BYTES_LARGE: usize = SPLIT_ABOVE_BYTES / 4 * 3;
@@ -61,9 +56,10 @@ pub(crate) const DIGEST_BYTES: usize = 40;
 /// Decides in the merge of one shard which subtries are split over several pages, and which pages are joined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageSizes {
-    /// Sizes from which a subtrie is split, in bytes, each with the bytes by which the index may grow until the next one
-    /// counts.
-    tiers: [(usize, u64); 2],
+    /// The largest subtrie that stays one page while there is room, in bytes.
+    split_above: usize,
+    /// Bytes by which the index may grow while subtries are split that fit into one page.
+    room: u64,
     /// Bytes by which the index is to shrink.
     excess: u64,
     /// Number of pages read for joins.
@@ -83,19 +79,11 @@ impl PageSizes {
 
     /// Sizes for an index that takes `bytes` bytes. Only while it is in memory, pages become smaller than they need be.
     fn of_index(bytes: u64, bytes_max: u64, is_resident: bool) -> Self {
-        let room = |max: u64| match is_resident {
-            true => max.saturating_sub(bytes) / SHARDS as u64,
-            false => 0,
-        };
+        let small_max = if is_resident { bytes_max / 3 * SMALL_THIRDS } else { 0 };
         let join_above = bytes_max / 16 * JOIN_SIXTEENTHS;
         Self {
-            tiers: [
-                (SPLIT_ABOVE_BYTES_FINE, room(bytes_max / FINE_DIVISOR)),
-                (
-                    SPLIT_ABOVE_BYTES_MEDIUM,
-                    room(bytes_max / 3 * MEDIUM_THIRDS),
-                ),
-            ],
+            split_above: SPLIT_ABOVE_BYTES_SMALL,
+            room: small_max.saturating_sub(bytes) / SHARDS as u64,
             excess: bytes.saturating_sub(join_above).div_ceil(SHARDS as u64),
             join_reads: 0,
             join_reads_max: if is_resident { 1 } else { JOIN_READS_ON_DISK },
@@ -106,19 +94,14 @@ impl PageSizes {
     /// take `bytes_max`. They depend on nothing else, so that a state is loaded alike in any order and by any number of
     /// threads. The index fits if all subtries are just large enough to be split.
     pub(crate) fn of_load(leaf_bytes: u64, bytes_max: u64) -> Self {
-        let fitting = |share: u64| {
-            let index = leaf_bytes.saturating_mul(16 * INDEX_BYTES_PER_PAGE);
-            usize::try_from(index / share.max(1)).unwrap_or(usize::MAX)
-        };
-        let fine = fitting(bytes_max / FINE_DIVISOR).max(SPLIT_ABOVE_BYTES_FINE);
-        let medium = fitting(bytes_max / 3 * MEDIUM_THIRDS).max(SPLIT_ABOVE_BYTES_MEDIUM);
-        let split_above = fine.min(medium);
-        let room = match split_above < SPLIT_ABOVE_BYTES {
-            true => u64::MAX,
-            false => 0,
-        };
+        let index = leaf_bytes.saturating_mul(16 * INDEX_BYTES_PER_PAGE);
+        let small_max = (bytes_max / 3 * SMALL_THIRDS).max(1);
+        let fitting = usize::try_from(index / small_max).unwrap_or(usize::MAX);
+        let split_above = fitting.max(SPLIT_ABOVE_BYTES_SMALL);
+        let is_small = split_above < SPLIT_ABOVE_BYTES;
         Self {
-            tiers: [(split_above, room); 2],
+            split_above,
+            room: if is_small { u64::MAX } else { 0 },
             excess: 0,
             join_reads: 0,
             join_reads_max: 1,
@@ -127,24 +110,26 @@ impl PageSizes {
 
     /// The largest subtrie that stays one page, in bytes.
     pub(super) fn split_above(&self) -> usize {
-        let tier = self.tiers.iter().find(|(_, room)| *room > 0);
-        tier.map_or(SPLIT_ABOVE_BYTES, |(bytes, _)| *bytes)
+        match self.room {
+            0 => SPLIT_ABOVE_BYTES,
+            _ => self.split_above,
+        }
     }
 
     /// The most bytes that sibling pages have together to be joined.
     pub(super) fn join_below(&self) -> usize {
-        match self.tiers.iter().any(|(_, room)| *room > 0) {
-            true => JOIN_BELOW_BYTES_SMALL,
-            false if self.excess == 0 => JOIN_BELOW_BYTES_MEDIUM,
-            false => JOIN_BELOW_BYTES_LARGE,
+        match (self.room, self.excess) {
+            (1.., _) => JOIN_BELOW_BYTES_SMALL,
+            (0, 0) => JOIN_BELOW_BYTES_MEDIUM,
+            (0, _) => JOIN_BELOW_BYTES_LARGE,
         }
     }
 
     /// Notes that the index names `pages` pages more.
     pub(super) fn added(&mut self, pages: usize) {
-        let bytes = pages as u64 * INDEX_BYTES_PER_PAGE;
-        for (_, room) in self.tiers.iter_mut().filter(|(_, room)| *room < u64::MAX) {
-            *room = room.saturating_sub(bytes);
+        if self.room < u64::MAX {
+            let bytes = pages as u64 * INDEX_BYTES_PER_PAGE;
+            self.room = self.room.saturating_sub(bytes);
         }
     }
 
@@ -178,9 +163,7 @@ mod tests {
     fn the_more_of_its_memory_the_index_takes_the_larger_pages_become() {
         let sizes = |bytes| PageSizes::of_index(bytes * MIB, 256 * MIB, true);
         let limits = |bytes| (sizes(bytes).split_above(), sizes(bytes).join_below());
-        assert_eq!(limits(0), (1024, 512));
-        assert_eq!(limits(51), (1024, 512));
-        assert_eq!(limits(52), (2048, 512));
+        assert_eq!(limits(0), (2048, 512));
         assert_eq!(limits(170), (2048, 512));
         assert_eq!(limits(171), (8192, 2048));
         assert_eq!(limits(240), (8192, 2048));
@@ -204,8 +187,7 @@ mod tests {
             }
             pages * INDEX_BYTES_PER_PAGE * SHARDS as u64 / MIB
         };
-        assert_eq!(split_until(SPLIT_ABOVE_BYTES_FINE, &mut sizes), 51);
-        assert_eq!(split_until(SPLIT_ABOVE_BYTES_MEDIUM, &mut sizes), 170);
+        assert_eq!(split_until(SPLIT_ABOVE_BYTES_SMALL, &mut sizes), 170);
         assert_eq!(sizes.split_above(), SPLIT_ABOVE_BYTES);
     }
 
@@ -230,18 +212,18 @@ mod tests {
             PageSizes::of_load(44 * accounts, memory / 3).split_above()
         };
         let gib = 1 << 30;
-        assert_eq!(split_above(1 << 20, gib), 1024);
-        assert_eq!(split_above(4 << 20, gib), 1980);
+        assert_eq!(split_above(1 << 20, gib), 2048);
+        assert_eq!(split_above(4 << 20, gib), 2048);
         assert_eq!(split_above(16 << 20, gib), 2376);
         assert_eq!(split_above(64 << 20, gib), 8192);
         assert_eq!(split_above(64 << 20, 4 * gib), 2376);
         assert_eq!(split_above(1 << 27, 4 * gib), 4752);
-        assert_eq!(split_above(1 << 30, 1024 * gib), 1024);
+        assert_eq!(split_above(1 << 30, 1024 * gib), 2048);
         for accounts in (0..40).map(|power| 1 << power) {
             for bytes_max in (0..40).map(|power| 1 << power) {
                 let sizes = PageSizes::of_load(44 * accounts, bytes_max);
                 let (above, below) = (sizes.split_above(), sizes.join_below());
-                assert!(below < above && (1024..=8192).contains(&above));
+                assert!(below < above && (2048..=8192).contains(&above));
                 let index = 44 * accounts / above as u64 * 16 * INDEX_BYTES_PER_PAGE;
                 assert!(above == SPLIT_ABOVE_BYTES || index <= bytes_max);
             }

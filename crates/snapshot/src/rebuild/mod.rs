@@ -15,7 +15,7 @@
 //! nothing to rebuild from. Its parts are in the segments, and damaged ones can be restored singly (`parts.rs`).
 //!
 //! The disk stays unchanged until the state root equals that of the checkpoint. A rebuild reads all segments once, and
-//! keeps to the memory budget, except for eight bytes for each page.
+//! keeps to the memory budget, except for eight bytes for each page, and as many again while these are sorted by segment.
 
 mod faults;
 mod named;

@@ -12,7 +12,7 @@ use crate::{
 use cambium_primitives::Path;
 use cambium_store::{PageAddr, Segments};
 use cambium_trie::{Commitment, PartialTrie};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Makes damaged parts, given in path order, again from the pages in the segments, except for the pages `retired`, which the
 /// index no longer names. Returns the subtrie of each, or `None` if its pages do not have its hash. Reads all segments once.
@@ -26,6 +26,7 @@ pub fn restore_parts(
     retired: &[PageAddr],
     commitment: Commitment,
 ) -> Result<Vec<Option<PartialTrie>>, StateError> {
+    let retired: HashSet<_> = retired.iter().collect();
     let mut newest: Vec<BTreeMap<Path, PageAddr>> = lost.iter().map(|_| BTreeMap::new()).collect();
     let mut all = segments.live();
     all.sort_unstable_by_key(|segment| segment.sequence);

@@ -263,7 +263,9 @@ struct WrittenCheckpoint {
 
 impl Drop for WrittenCheckpoint {
     fn drop(&mut self) {
-        if self.is_kept {
+        // What was replayed may have been merged, and that checkpoint may be all that is left besides.
+        let newest = Checkpoint::newest(&*self.disk).ok().flatten();
+        if self.is_kept || newest != Some(self.sequence) {
             return;
         }
         if let Err(error) = Checkpoint::remove(&*self.disk, self.sequence) {

@@ -15,7 +15,7 @@ use crate::{
         blocks::RecentBlock,
         finality::{CanonicalRecord, KIND_CANONICAL},
         records::{BlockRecord, KIND_BLOCK, KIND_HEAD, decode_new_head, describe},
-        references::{KIND_REFERENCES, References},
+        references::{KIND_BRANCH_REFERENCES, KIND_REFERENCES, References},
     },
 };
 use alloy_primitives::{B256, keccak256};
@@ -92,6 +92,7 @@ impl<'a> Replay<'a> {
                     Ok(references) => self.references(references),
                     Err(error) => self.skip(position, &error.to_string()),
                 },
+                KIND_BRANCH_REFERENCES => {}
                 kind => self.skip(position, &format!("it is of the unknown kind {kind}")),
             }
         }

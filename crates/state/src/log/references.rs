@@ -14,9 +14,10 @@ use cambium_primitives::{
 };
 use cambium_trie::{NodeKind, SHARD_NIBBLES};
 
-/// Kind of a record with references of the subtries that blocks have changed. It follows the record of its block. Records
-/// of kind 4 had branches alone.
+/// Kind of a record with references of the subtries that blocks have changed. It follows the record of its block.
 pub(crate) const KIND_REFERENCES: u8 = 5;
+/// Kind of such records that had branches alone. They are not read.
+pub(crate) const KIND_BRANCH_REFERENCES: u8 = 4;
 
 /// The root of a subtrie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

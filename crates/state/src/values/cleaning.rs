@@ -38,6 +38,8 @@ use std::{
     num::NonZeroU64,
 };
 
+/// Limit of dead bytes, as a fraction of the live bytes.
+const DEAD_PER_LIVE: f64 = 0.9;
 /// Bytes that a block may move beside those that it puts.
 const CREDIT_BYTES: u64 = 64 << 10;
 /// Most credit: enough for the longest value.
@@ -76,7 +78,8 @@ impl Cleaning {
                 (Victim { number, live_bytes }, dead_bytes)
             })
             .collect();
-        *self.chosen.lock() = Some(emptiest(sparse, live_bytes));
+        let dead_max = (live_bytes as f64 * DEAD_PER_LIVE) as u64;
+        *self.chosen.lock() = Some(emptiest(sparse, dead_max));
     }
 
     /// The victims, if there are any, and no other session is about to move values.

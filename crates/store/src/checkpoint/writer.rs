@@ -27,6 +27,8 @@ pub struct CheckpointWriter {
     buffer: Vec<u8>,
     written: u64,
     pace: Arc<WritePace>,
+    /// Whether older checkpoints stay.
+    keeps_older: bool,
     finished: bool,
 }
 
@@ -126,6 +128,7 @@ impl CheckpointWriter {
             buffer,
             written: 0,
             pace: Arc::default(),
+            keeps_older: false,
             finished: false,
         };
         if before.is_some() {
@@ -139,6 +142,11 @@ impl CheckpointWriter {
     pub fn with_pace(mut self, pace: Arc<WritePace>) -> Self {
         self.pace = pace;
         self
+    }
+
+    /// Keeps all older checkpoints: the next one removes them.
+    pub const fn keep_older(&mut self) {
+        self.keeps_older = true;
     }
 
     /// Ends the current section and begins a new one.
@@ -190,7 +198,7 @@ impl CheckpointWriter {
     }
 
     /// Makes the checkpoint durable, gives it its name, and removes all older checkpoints except
-    /// the previous one and those on which the two are based.
+    /// the previous one and those on which the two are based, unless they are to be kept.
     ///
     /// # Errors
     ///
@@ -211,8 +219,10 @@ impl CheckpointWriter {
         self.disk.rename(&(name.clone() + TEMPORARY), &name)?;
         self.finished = true;
         self.disk.sync_dir("")?;
-        // A file that remains only costs space, and the next checkpoint removes it.
-        let _ = self.remove_older();
+        if !self.keeps_older {
+            // A file that remains only costs space, and the next checkpoint removes it.
+            let _ = self.remove_older();
+        }
         Ok(FinishedCheckpoint {
             id: self.id,
             bytes: self.written,

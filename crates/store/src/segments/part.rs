@@ -92,7 +92,7 @@ fn close_together(addrs: &[PageAddr]) -> impl Iterator<Item = &[PageAddr]> {
         let is_next = |pair: &[PageAddr]| {
             let (before, next) = (pair[0], pair[1]);
             next.segment() == before.segment()
-                && next.offset() <= before.end() + GAP_BYTES_MAX
+                && (before.end()..=before.end() + GAP_BYTES_MAX).contains(&next.offset())
                 && next.end() - first.offset() <= TOGETHER_BYTES_MAX
         };
         let count = 1 + rest.windows(2).take_while(|pair| is_next(pair)).count();

@@ -177,17 +177,21 @@ impl Segments {
                 pages.extend(self.read_singly(addrs));
                 continue;
             };
-            match span.is_from_device() {
-                true => together += addrs.len() as u64 - 1,
-                false => buffered += addrs.len() as u64,
-            }
+            let before = pages.len();
             if let [addr] = addrs {
                 pages.push(self.parse(span.segment, *addr, span.bytes));
+                buffered += u64::from(span.in_file == 0);
                 continue;
             }
             let parse =
                 |addr: &PageAddr| self.parse(span.segment, *addr, span.bytes_of(*addr).to_vec());
             pages.extend(addrs.iter().map(parse));
+            // Only pages that are intact count as read.
+            let intact = pages[before..].iter().filter(|page| page.is_ok()).count() as u64;
+            match span.is_from_device() {
+                true => together += intact.saturating_sub(1),
+                false => buffered += intact,
+            }
         }
         self.reads_buffered.fetch_add(buffered, Ordering::Relaxed);
         self.read_together.fetch_add(together, Ordering::Relaxed);

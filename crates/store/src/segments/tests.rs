@@ -653,6 +653,23 @@ fn part(n: u64) -> Vec<u8> {
     encode_part(|out| out.extend((0..10 + n * 41 % 700).map(|at| (at ^ n) as u8)))
 }
 
+/// As in the top of a part that names places with no parts, whose checksum is right.
+#[test]
+fn places_that_overlap_are_an_error_of_the_one_that_is_wrong() {
+    let disk = FaultyDisk::new(32);
+    let (segments, _) = open(&disk, None);
+    let parts: Vec<_> = (0..30).map(|n| segments.append(&part(n)).unwrap()).collect();
+    segments.sync().unwrap();
+    let (reopened, _) = open(&disk, Some(&segments.encode_table(&[])));
+    let longer = PageAddr::new(parts[0].segment(), parts[0].offset(), 4096);
+    for segments in [&segments, &reopened] {
+        let mut read = segments.read_parts(&[longer, parts[1], parts[2]]).into_iter();
+        assert!(read.next().unwrap().unwrap_err().is_corruption());
+        assert_eq!(read.next().unwrap().unwrap().record(), part(1));
+        assert_eq!(read.next().unwrap().unwrap().record(), part(2));
+    }
+}
+
 #[test]
 fn parts_of_an_index_are_read_back_beside_pages_and_scans_skip_them() {
     let disk = FaultyDisk::new(31);
