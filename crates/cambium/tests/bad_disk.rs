@@ -391,7 +391,10 @@ fn a_log_that_is_placed_elsewhere_is_found_and_its_absence_named() {
     let link = db.join("log");
     fs::rename(&link, fixture.path("link")).unwrap();
     import(&fixture.path("new")).fails(1, &["log"]);
-    assert!(!link.is_symlink() && !fixture.path("new").exists(), "nothing is made in its place");
+    assert!(
+        !link.is_symlink() && !fixture.path("new").exists(),
+        "nothing is made in its place"
+    );
     fs::rename(fixture.path("link"), &link).unwrap();
     fs::create_dir(&place).unwrap();
     let none = fixture.import(&fixture.chain());

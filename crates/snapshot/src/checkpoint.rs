@@ -160,8 +160,7 @@ pub fn copy_index(
     parts: &Arc<PartCache>,
     index: &StoredIndex,
 ) -> Result<IndexWriter<'static>, StateError> {
-    let mut writer =
-        IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
+    let mut writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
     writer.keep_older();
     for shard in 0..SHARDS {
         let (whole, pages) = index.whole(shard)?;

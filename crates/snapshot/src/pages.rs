@@ -21,7 +21,7 @@ use std::{
     hash::{Hash, Hasher},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -32,6 +32,9 @@ const HOT_FRACTION: f64 = 0.75;
 
 /// Memory that a cached page takes besides its own, in bytes: two allocations, and its entries in the tables of the cache.
 const CACHE_BYTES_PER_PAGE: u64 = 160;
+
+/// Bytes of pages after which the cache is asked again how much room it has: each time takes the locks of all of its parts.
+const ROOM_BYTES: i64 = 1 << 20;
 
 /// Weighs a page by its size plus the overhead of the cache, in bytes.
 #[derive(Clone)]
@@ -55,6 +58,21 @@ impl Lifecycle<PageAddr, Arc<Page>> for NoteEvicted {
         self.0.add_if_held(addr, &page);
         if let Some(free) = state.iter_mut().find(|free| free.is_none()) {
             *free = Some(page);
+        }
+    }
+}
+
+/// A page that a merge moves.
+pub(crate) enum MovedPage {
+    Cached(Arc<Page>),
+    Read(Page),
+}
+
+impl MovedPage {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Cached(page) => page.as_bytes(),
+            Self::Read(page) => page.as_bytes(),
         }
     }
 }
@@ -109,6 +127,8 @@ pub struct Pages {
     cache: Cache<PageAddr, Arc<Page>, PageWeight, DefaultHashBuilder, NoteEvicted>,
     /// The pages in memory that are not in the cache.
     resident: Arc<ResidentPages>,
+    /// Bytes that were free in the cache when it was last asked, at most [`ROOM_BYTES`], less those of the pages since.
+    room: AtomicI64,
     /// Memory of the pages that pins hold, in bytes.
     pinned_bytes: AtomicU64,
     /// The most that pins have held since the memory budget was divided, in bytes.
@@ -172,6 +192,7 @@ impl Pages {
             segments,
             cache,
             resident,
+            room: AtomicI64::new(i64::MIN / 2),
             pinned_bytes: AtomicU64::new(0),
             pinned_bytes_peak: AtomicU64::new(0),
             counters,
@@ -239,19 +260,26 @@ impl Pages {
         read
     }
 
-    /// Reads pages that a merge moves. Each span lies in one segment and takes one device read.
-    /// Returns one element for each address, in order: `None` for a page that can't be read.
-    pub fn read_to_move(&self, spans: &[&[PageAddr]]) -> Vec<Option<Page>> {
-        let addrs = spans.iter().copied().flatten();
-        let read = self.segments.read_spans(spans).into_iter();
-        read.zip(addrs)
-            .map(|(page, addr)| {
-                let page = self.retry_for_merge(page, *addr, ReadCause::Merge).ok()?;
+    /// Returns pages that a merge moves, from the cache or the device. Pages that follow each other there take one read. Returns
+    /// one element for each address, in order: `None` for a page that can't be read.
+    pub(crate) fn to_move(&self, addrs: &[PageAddr]) -> Vec<Option<MovedPage>> {
+        let mut pages: Vec<_> = addrs
+            .iter()
+            .map(|addr| self.cache.peek(addr).map(MovedPage::Cached))
+            .collect();
+        let missing = |(_, page): &(&PageAddr, &mut Option<MovedPage>)| page.is_none();
+        let (wanted, places): (Vec<_>, Vec<_>) =
+            addrs.iter().zip(&mut pages).filter(missing).unzip();
+        let wanted: Vec<_> = wanted.into_iter().copied().collect();
+        let read = self.segments.read_batch(&wanted).into_iter();
+        for ((page, addr), place) in read.zip(wanted).zip(places) {
+            if let Ok(page) = self.retry_for_merge(page, addr, ReadCause::Merge) {
                 self.counters.page_reads_merge.add(1);
                 self.counters.page_bytes_read.add(page.size_bytes() as u64);
-                Some(page)
-            })
-            .collect()
+                *place = Some(MovedPage::Read(page));
+            }
+        }
+        pages
     }
 
     /// Returns the page of the blinded node `stub` at `prefix`, from the cache or with one device
@@ -503,21 +531,32 @@ impl Pages {
     /// cache has room: a merge changes more pages than are worth evicting others for. The old page
     /// stays until [`Pages::forget`]: blocks read it until the merge has ended.
     pub fn replace(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        if self.cache.contains_key(&before) || self.has_room(&page) {
+        if self.has_room(&page) || self.cache.contains_key(&before) {
             self.cache.insert(addr, Arc::new(page));
         }
     }
 
-    /// Whether a page can be cached without evicting others.
+    /// Whether a page can be cached without evicting others. The cache is asked once for each [`ROOM_BYTES`] of pages.
     fn has_room(&self, page: &Page) -> bool {
-        self.cache.weight() + (page.size_bytes() as u64) < self.cache.capacity()
+        let bytes = page.size_bytes() as i64;
+        let left = self.room.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        if (-ROOM_BYTES..0).contains(&left) {
+            return false;
+        }
+        if left < 0 {
+            let room = self.cache.capacity() as i64 - self.cache.weight() as i64;
+            self.room
+                .store(room.clamp(0, ROOM_BYTES), Ordering::Relaxed);
+            return room > bytes;
+        }
+        true
     }
 
-    /// Caches the page at `addr`, which was moved there, if that at `before` is cached, which stays as
+    /// Caches a page that was moved to `addr`, if it came from the cache, where it stays at its old address as well, as
     /// [`Pages::replace`] leaves it.
-    pub fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        if self.cache.contains_key(&before) {
-            self.cache.insert(addr, Arc::new(page));
+    pub(crate) fn move_cached(&self, page: MovedPage, addr: PageAddr) {
+        if let MovedPage::Cached(page) = page {
+            self.cache.insert(addr, page);
         }
     }
 

@@ -451,9 +451,7 @@ pub(crate) fn steady_targets(
     // Of a state that is in memory a batch reads next to nothing.
     let reads = own("own_device_reads_a_batch");
     let cold = reads.filter(|reads| own("keys_a_batch").is_some_and(|keys| *reads > keys / 2.0));
-    let reading = cold
-        .zip(fio_rate)
-        .map(|(reads, rate)| 1e3 * reads / rate);
+    let reading = cold.zip(fio_rate).map(|(reads, rate)| 1e3 * reads / rate);
     table.at_most(
         "a cold batch, in the time that fio takes for as many reads",
         own("batch_ms_median")

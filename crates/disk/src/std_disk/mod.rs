@@ -108,7 +108,9 @@ impl StdDisk {
             (Ok(there), Ok(to)) if there == to => Ok(()),
             (Ok(there), _) => {
                 let there = there.display();
-                Err(io::Error::other(format!("it is at {there}, not at {to_name}")))
+                Err(io::Error::other(format!(
+                    "it is at {there}, not at {to_name}"
+                )))
             }
             (Err(_), _) if place.symlink_metadata().is_ok() => {
                 let what = format!("it is a link to nothing, not to {to_name}");

@@ -26,11 +26,8 @@ use std::{
 /// segment is about a ninth live at this limit, and each byte that a merge writes causes an eighth of a
 /// byte of moves.
 const DEAD_PER_LIVE: f64 = 1.5;
-/// Length of a span of a segment, in bytes. Its live pages are read in one device read with
-/// everything between them, which is faster than single reads if at least a tenth is live.
-const SPAN_BYTES: u64 = 256 << 10;
-/// Number of spans in memory at a time.
-const SPANS_AT_ONCE: usize = 16;
+/// Number of pages that are read at once to be moved.
+const MOVED_AT_ONCE: usize = 256;
 
 /// Bytes that a merge moves at most in a shard of an index on disk, as a multiple of the bytes of pages that it writes there:
 /// with each of these it writes a part, which takes some times as many bytes and dies as soon.
@@ -162,14 +159,8 @@ impl Cleaning {
         open(before, merged, &found);
         let links: HashMap<PageAddr, Link> = places(&merged.index).into_iter().collect();
         let counters = &pages.counters;
-        let span = |addr: &PageAddr| (addr.segment(), addr.offset() / SPAN_BYTES);
-        let spans: Vec<_> = found.chunk_by(|a, b| span(a) == span(b)).collect();
-        let mut found = &found[..];
-        for spans in spans.chunks(SPANS_AT_ONCE) {
-            let pages_read = spans.iter().map(|span| span.len()).sum::<usize>();
-            let (now, later) = found.split_at(pages_read);
-            found = later;
-            for (found, page) in now.iter().zip(pages.read_to_move(spans)) {
+        for found in found.chunks(MOVED_AT_ONCE) {
+            for (found, page) in found.iter().zip(pages.to_move(found)) {
                 let Some(page) = page else {
                     continue;
                 };
@@ -177,7 +168,7 @@ impl Cleaning {
                     continue;
                 };
                 let addr = pages.segments.append(page.as_bytes())?;
-                pages.move_cached(*found, addr, page);
+                pages.move_cached(page, addr);
                 let index = Arc::make_mut(&mut merged.index);
                 let stub = index.as_stub(*link).expect("a stub was found there");
                 let place = Some(place(addr));

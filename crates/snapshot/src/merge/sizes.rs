@@ -79,7 +79,11 @@ impl PageSizes {
 
     /// Sizes for an index that takes `bytes` bytes. Only while it is in memory, pages become smaller than they need be.
     fn of_index(bytes: u64, bytes_max: u64, is_resident: bool) -> Self {
-        let small_max = if is_resident { bytes_max / 3 * SMALL_THIRDS } else { 0 };
+        let small_max = if is_resident {
+            bytes_max / 3 * SMALL_THIRDS
+        } else {
+            0
+        };
         let join_above = bytes_max / 16 * JOIN_SIXTEENTHS;
         Self {
             split_above: SPLIT_ABOVE_BYTES_SMALL,

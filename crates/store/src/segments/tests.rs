@@ -658,12 +658,16 @@ fn part(n: u64) -> Vec<u8> {
 fn places_that_overlap_are_an_error_of_the_one_that_is_wrong() {
     let disk = FaultyDisk::new(32);
     let (segments, _) = open(&disk, None);
-    let parts: Vec<_> = (0..30).map(|n| segments.append(&part(n)).unwrap()).collect();
+    let parts: Vec<_> = (0..30)
+        .map(|n| segments.append(&part(n)).unwrap())
+        .collect();
     segments.sync().unwrap();
     let (reopened, _) = open(&disk, Some(&segments.encode_table(&[])));
     let longer = PageAddr::new(parts[0].segment(), parts[0].offset(), 4096);
     for segments in [&segments, &reopened] {
-        let mut read = segments.read_parts(&[longer, parts[1], parts[2]]).into_iter();
+        let mut read = segments
+            .read_parts(&[longer, parts[1], parts[2]])
+            .into_iter();
         assert!(read.next().unwrap().unwrap_err().is_corruption());
         assert_eq!(read.next().unwrap().unwrap().record(), part(1));
         assert_eq!(read.next().unwrap().unwrap().record(), part(2));
