@@ -9,7 +9,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | `base` | errors, counters, thread pools, the memory budget, mapping between tries and pages |
-//! | `resident` | which pages are in memory, in any cache, pin or trie |
+//! | `resident` | which pages are in memory besides those in the cache |
 //! | `pages` | leaf pages and the page cache |
 //! | `dirty` | one shard of the dirty trie above the snapshot, with the pages that it has expanded |
 //! | `index` | the upper part of the state trie, in memory or on disk |
