@@ -375,10 +375,12 @@ fn a_log_that_is_placed_elsewhere_is_found_and_its_absence_named() {
     fs::write(full.join("notes"), "").unwrap();
     import(&full).fails(1, &["notes", "empty directory"]);
     // Files of the log there would be taken for others of the database.
-    for inside in [db.clone(), db.join("log"), db.join("device")] {
-        import(&inside).fails(1, &["a directory elsewhere"]);
+    let linked = fixture.path("linked");
+    symlink(&db, &linked).unwrap();
+    for inside in [&db, &db.join("log"), &linked, &linked.join("device")] {
+        import(inside).fails(1, &["a directory elsewhere"]);
     }
-    import(&place).done();
+    import(&db.join("../device/log")).done();
     assert!(place.join("00000001.log").is_file() && db.join("log").is_symlink());
     import(&place).done();
     cambium!("db", "check", "-d", &db).done();

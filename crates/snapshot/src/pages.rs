@@ -127,7 +127,8 @@ pub struct Pages {
     cache: Cache<PageAddr, Arc<Page>, PageWeight, DefaultHashBuilder, NoteEvicted>,
     /// The pages in memory that are not in the cache.
     resident: Arc<ResidentPages>,
-    /// Bytes that were free in the cache when it was last asked, at most [`ROOM_BYTES`], less those of the pages since.
+    /// Bytes that were free in the cache when it was last asked, at most [`ROOM_BYTES`], or -1 if none were, less those of the pages
+    /// since.
     room: AtomicI64,
     /// Memory of the pages that pins hold, in bytes.
     pinned_bytes: AtomicU64,
@@ -536,20 +537,25 @@ impl Pages {
         }
     }
 
-    /// Whether a page can be cached without evicting others. The cache is asked once for each [`ROOM_BYTES`] of pages.
+    /// Whether a page can be cached without evicting others. The cache is asked once for each [`ROOM_BYTES`] of pages: others
+    /// that are cached meanwhile may take the room, and room that is freed is noticed as late.
     fn has_room(&self, page: &Page) -> bool {
-        let bytes = page.size_bytes() as i64;
-        let left = self.room.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        if (-ROOM_BYTES..0).contains(&left) {
+        let bytes = (page.size_bytes() as u64 + CACHE_BYTES_PER_PAGE) as i64;
+        let before = self.room.fetch_sub(bytes, Ordering::Relaxed);
+        if before >= bytes {
+            return true;
+        }
+        // It was full when it was asked.
+        if before < 0 && before - bytes >= -ROOM_BYTES {
             return false;
         }
-        if left < 0 {
-            let room = self.cache.capacity() as i64 - self.cache.weight() as i64;
-            self.room
-                .store(room.clamp(0, ROOM_BYTES), Ordering::Relaxed);
-            return room > bytes;
-        }
-        true
+        let room = self.cache.capacity() as i64 - self.cache.weight() as i64;
+        let known = match room > bytes {
+            true => (room - bytes).min(ROOM_BYTES),
+            false => -1,
+        };
+        self.room.store(known, Ordering::Relaxed);
+        room > bytes
     }
 
     /// Caches a page that was moved to `addr`, if it came from the cache, where it stays at its old address as well, as

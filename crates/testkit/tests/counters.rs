@@ -240,34 +240,38 @@ fn a_merge_writes_no_page_that_is_as_it_was() {
 #[test]
 fn moved_pages_are_among_those_read_and_written() {
     let files = FileSizes {
-        segment_bytes_max: 5 << 20,
+        segment_bytes_max: 11 << 20,
         ..FileSizes::default()
     };
-    let (db, _) = database_of(Options {
-        files,
-        ..Options::default()
-    });
-    let put = |nonce: u64, every: usize| {
-        let put = |index| change(path(index), AccountUpdate::Put(account(nonce)));
-        let changes = (0..ACCOUNTS).step_by(every).map(put).collect();
-        counted(&db, || {
-            commit(&db, changes, vec![]);
-            db.flush(0).unwrap();
-        })
-    };
-    // Every page is written anew, into two segments: of one a part is soon dead.
-    for nonce in 1..5 {
-        put(nonce, 1);
-    }
-    let moved = (5..9).map(|nonce| put(nonce, 300));
-    let moved: Vec<_> = moved.filter(|some| some.pages_moved > 0).collect();
-    assert!(!moved.is_empty(), "{:?}", db.stats());
-    for some in moved {
-        assert_eq!(some.page_reads_merge, some.pages_moved);
-        assert!(
-            some.page_bytes_moved * 2 <= some.page_bytes_written,
-            "{some:?}"
-        );
+    // All pages are cached, or few.
+    for (memory_bytes, are_cached) in [(1 << 30, true), (1 << 20, false)] {
+        let (db, _) = database_of(Options {
+            files,
+            memory_bytes,
+            ..Options::default()
+        });
+        let put = |nonce: u64, every: usize| {
+            let put = |index| change(path(index), AccountUpdate::Put(account(nonce)));
+            let changes = (0..ACCOUNTS).step_by(every).map(put).collect();
+            counted(&db, || {
+                commit(&db, changes, vec![]);
+                db.flush(0).unwrap();
+            })
+        };
+        // Every page is written anew, into segments of which most is soon dead, and then a few.
+        let moved = (1..12).map(|nonce| {
+            put(2 * nonce, 1);
+            put(2 * nonce + 1, 300)
+        });
+        let moved: Vec<_> = moved.filter(|some| some.pages_moved > 0).collect();
+        assert!(!moved.is_empty(), "{:?}", db.stats());
+        for some in moved {
+            assert_eq!(some.page_reads_merge == 0, are_cached, "{some:?}");
+            assert!(
+                some.page_bytes_moved * 2 <= some.page_bytes_written,
+                "{some:?}"
+            );
+        }
     }
 }
 

@@ -21,7 +21,7 @@ const DEAD_TOLERATED: f64 = 1.5;
 const LEAF_BYTES: f64 = 44.0;
 /// Share of the memory up to which the index has room: two thirds of what it may take unless an option says otherwise.
 const ROOM_SHARE: f64 = 2.0 / 9.0;
-/// Memory of a cached page besides its own bytes.
+/// Memory of a cached page besides its own bytes: what it is parsed to, and the tables of the cache.
 const CACHED_PAGE_BYTES: f64 = 216.0;
 /// Processor time for reading a page, in microseconds, of any size: 16 Mi accounts with 1 and 3 GiB, 0.86 and 0.28 reads.
 const READ_US: f64 = 8.0;
@@ -43,7 +43,7 @@ pub(super) struct Costs {
     layer_bytes_a_change: f64,
     /// Nodes hashed for each change, besides those above pages that the change shares with others.
     hashes_a_change: f64,
-    /// Processor time for each change, besides that for bytes of pages, in microseconds.
+    /// Processor time for each changed page, reading it and what [`CHANGE_US`] has apart, in microseconds.
     processor_us_a_page: f64,
     /// Time of all cores for each change between the last read and the durable commit, in microseconds.
     commit_us_a_change: f64,

@@ -448,7 +448,7 @@ pub(crate) fn steady_targets(
         let name = format!("ahead of {kind}, which has no trie, steady");
         table.at_least(&name, rate(kind), "x", 1.0);
     }
-    // Of a state that is in memory a batch reads next to nothing.
+    // A batch is not cold if half of its accesses are answered from memory.
     let reads = own("own_device_reads_a_batch");
     let cold = reads.filter(|reads| own("keys_a_batch").is_some_and(|keys| *reads > keys / 2.0));
     let reading = cold.zip(fio_rate).map(|(reads, rate)| 1e3 * reads / rate);

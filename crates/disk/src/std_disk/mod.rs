@@ -56,6 +56,18 @@ pub struct StdDisk {
     shared: Arc<Shared>,
 }
 
+/// The path without links and `..`, as far as it exists.
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    let path = absolute(path)?;
+    let there = path
+        .ancestors()
+        .find_map(|above| Some((above, above.canonicalize().ok()?)));
+    Ok(match there {
+        Some((above, there)) => there.join(path.strip_prefix(above).unwrap_or(&path)),
+        None => path,
+    })
+}
+
 impl StdDisk {
     /// Creates a disk in the directory `root` with the options of [`StdDiskOptions::from_env`].
     /// Neither checks nor creates the directory; [`Disk::create_dir`] of `""` creates it.
@@ -123,7 +135,7 @@ impl StdDisk {
     fn link_to(&self, dir: &str, to: &Path) -> io::Result<()> {
         let place = self.locate(dir);
         // The device has to be another one, and what is in the disk's directory is taken for a file of the database.
-        if absolute(to)?.starts_with(absolute(&self.root)?) {
+        if resolved(to)?.starts_with(resolved(&self.root)?) {
             let (to, root) = (to.display(), self.root.display());
             return Err(io::Error::other(format!(
                 "{to} is in {root}: name a directory elsewhere"

@@ -107,7 +107,7 @@ counters! {
         page_wait_ns,
         /// Pages read to update tries.
         page_reads_trie,
-        /// Pages read by merges: pages that changed, their neighbours, and pages that are moved.
+        /// Pages read by merges: pages that changed, their neighbours, and pages that are moved and not cached.
         page_reads_merge,
         /// Pages read for proofs and witnesses.
         page_reads_proof,

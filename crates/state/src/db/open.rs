@@ -188,12 +188,12 @@ impl Db {
         notes.extend(note_of(found, was_rebuilt, base));
         let named = Named { table, retired };
         let pages = pages(segments, &options, &counters);
-        let mut written = None;
+        let mut made = None;
         let index = match found_index {
             LoadedIndex::Index(index) => index,
             LoadedIndex::TooLarge(found) => {
                 let index = whole_index(&disk, &parts, &manifest, &meta, &found, &named)?;
-                written = Some(WrittenCheckpoint {
+                made = Some(WrittenCheckpoint {
                     disk: disk.clone(),
                     sequence: index.files().sequence(),
                     is_kept: false,
@@ -232,6 +232,8 @@ impl Db {
             layered,
         }
         .assemble()?;
+        // Dropped before the engine and its lock: whoever opens next must not find the checkpoint while it is removed.
+        let mut written = made;
         *inner.journal.finality.lock() = log_state.finality;
         let start = (log_state.head, log_state.replay);
         let recovery = replay_from(&inner, sequence, start, aside, notes)?;

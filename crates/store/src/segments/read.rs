@@ -186,7 +186,7 @@ impl Segments {
             let parse =
                 |addr: &PageAddr| self.parse(span.segment, *addr, span.bytes_of(*addr).to_vec());
             pages.extend(addrs.iter().map(parse));
-            // Only pages that are intact count as read.
+            // Whoever asked counts the intact ones alone.
             let intact = pages[before..].iter().filter(|page| page.is_ok()).count() as u64;
             match span.is_from_device() {
                 true => together += intact.saturating_sub(1),
