@@ -248,6 +248,7 @@ fn moved_pages_are_among_those_read_and_written() {
         let (db, _) = database_of(Options {
             files,
             memory_bytes,
+            index_bytes_max: Some(1 << 30),
             ..Options::default()
         });
         let put = |nonce: u64, every: usize| {

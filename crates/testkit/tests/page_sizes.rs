@@ -111,7 +111,7 @@ fn some_changes(random: &mut Random, round: u64) -> Vec<AccountDiff> {
 fn a_state_is_loaded_into_smaller_pages_where_the_index_may_be_larger() {
     let model = model();
     let keys = ProofTargets::new((0..50).map(|index| (path(index * 77), vec![])).collect());
-    let loaded = [NONE, 512 << 10, MUCH].map(|bytes| {
+    let loaded = [NONE, 464 << 10, MUCH].map(|bytes| {
         let (db, _) = loaded(bytes);
         assert_is(&db, &model, &format!("index of {bytes} bytes"));
         let witness = db.view().unwrap().extract(&keys).unwrap().witness_nodes();
