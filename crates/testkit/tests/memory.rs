@@ -138,7 +138,7 @@ fn the_way_back_from_wipes_is_within_the_memory_budget() {
         for number in 0..12 {
             let view = db.view_of(genesis).unwrap();
             let gone = Changes::new(vec![remove(path(0)), put(path(1), number)]);
-            let one = plain::seal(view, &format!("s{number}"), gone, vec![]).unwrap();
+            let one = plain::seal(view, format!("s{number}"), gone, vec![]).unwrap();
             one.commit_side_branch().unwrap();
         }
     });

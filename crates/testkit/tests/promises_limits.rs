@@ -2,9 +2,7 @@
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
-use cambium_state::{
-    BlockMeta, Db, Fault, FaultyDisk, Loader, Options, Sealed, StateError, StdDisk, View,
-};
+use cambium_state::{BlockMeta, Db, Fault, FaultyDisk, Loader, Options, Sealed, StateError, View};
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
     Random, TINY_FILES,
