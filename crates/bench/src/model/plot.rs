@@ -86,7 +86,7 @@ pub(super) fn draw(title: &str, across: &str, columns: usize, panels: &[Panel]) 
     text(&mut out, GAP, 24.0, " class=\"h\"", title);
     let names = panels.first().into_iter().flat_map(|panel| &panel.lines);
     for (at, line) in names.enumerate() {
-        let x = GAP + at as f64 * 165.0;
+        let x = GAP + at as f64 * 178.0;
         let _ = writeln!(out, "<path class=\"l {}\" d=\"M{x:.1} 42h28\"/>", class(at));
         text(&mut out, x + 34.0, 46.0, "", &line.name);
     }
