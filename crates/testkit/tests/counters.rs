@@ -268,6 +268,7 @@ fn moved_pages_are_among_those_read_and_written() {
         assert!(!moved.is_empty(), "{:?}", db.stats());
         for some in moved {
             assert_eq!(some.page_reads_merge == 0, are_cached, "{some:?}");
+            assert!(some.page_reads_merge <= some.pages_moved, "{some:?}");
             assert!(
                 some.page_bytes_moved * 2 <= some.page_bytes_written,
                 "{some:?}"

@@ -12,6 +12,7 @@ use std::{
     ops::ControlFlow,
     sync::{Arc, Mutex},
 };
+use tempfile::TempDir;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -66,12 +67,10 @@ fn siblings_are_within_the_memory_budget() {
     assert!(most < 64 << 20, "{most} bytes");
 }
 
-#[test]
-fn checks_and_large_storages_take_little_memory() {
-    let _alone = ALONE.lock();
-    const ACCOUNTS: u64 = 400_000;
-    const SLOTS: u64 = 300_000;
-    let dir = tempfile::tempdir().unwrap();
+const ACCOUNTS: u64 = 400_000;
+
+/// A database of [`ACCOUNTS`] with 64 MiB of memory. One account has `slots` slots, the others none.
+fn large_database(dir: &TempDir, slots: u64) -> Db {
     let disk = Arc::new(StdDisk::new(dir.path()));
     let options = Options {
         memory_bytes: 64 << 20,
@@ -79,15 +78,23 @@ fn checks_and_large_storages_take_little_memory() {
     };
     let mut loader = Loader::new(disk.clone(), options).unwrap();
     for index in 0..ACCOUNTS {
-        // One account's storage is most of all slots.
-        let slots = if index == 7 { SLOTS } else { 0 };
+        let slots = if index == 7 { slots } else { 0 };
         let slots = (0..slots).map(|slot| (path(slot), U256::from(slot + 1)));
         loader.account(path(index), &account(index), slots).unwrap();
     }
     let loaded = loader.finish(&mut |_| {}).unwrap();
     let meta = first_block(loaded.root());
     drop(loaded.create(meta, vec![]).unwrap());
-    let (db, _) = Db::open(disk, options).unwrap();
+    Db::open(disk, options).unwrap().0
+}
+
+#[test]
+fn checks_and_large_storages_take_little_memory() {
+    let _alone = ALONE.lock();
+    const SLOTS: u64 = 300_000;
+    let dir = tempfile::tempdir().unwrap();
+    // One account's storage is most of all slots.
+    let db = large_database(&dir, SLOTS);
 
     let (report, most) = most_during(|| db.check(&mut |_| {}).unwrap());
     assert_eq!((report.accounts, report.slots), (ACCOUNTS, SLOTS));
@@ -158,21 +165,8 @@ fn the_way_back_from_wipes_is_within_the_memory_budget() {
 #[test]
 fn cached_pages_take_the_memory_that_they_are_counted_with() {
     let _alone = ALONE.lock();
-    const ACCOUNTS: u64 = 400_000;
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(StdDisk::new(dir.path()));
-    let options = Options {
-        memory_bytes: 64 << 20,
-        ..Options::default()
-    };
-    let mut loader = Loader::new(disk.clone(), options).unwrap();
-    for index in 0..ACCOUNTS {
-        loader.account(path(index), &account(index), []).unwrap();
-    }
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    drop(loaded.create(meta, vec![]).unwrap());
-    let (db, _) = Db::open(disk, options).unwrap();
+    let db = large_database(&dir, 0);
     let before = db.stats().unwrap().page_cache_bytes;
     let view = db.view().unwrap();
     let mut random = Random::new(1);

@@ -11,7 +11,7 @@ pub(super) struct Load {
     pub(super) changes: f64,
 }
 
-/// A machine.
+/// What a state is predicted for, or was measured on: memory, cores and device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     /// The engine's budget, in bytes.
