@@ -29,7 +29,7 @@ use std::{collections::HashSet, sync::Arc};
 
 /// A subtrie of more than this many encoded bytes gets blocks for those children of its root that are
 /// large enough. So a block has at most sixteen children of [`BLOCK_BYTES_MIN`] beside leaves.
-const BLOCK_BYTES_MAX: usize = 3 * 1024;
+pub(super) const BLOCK_BYTES_MAX: usize = 3 * 1024;
 /// Encoded size from which a subtrie may become a block, in bytes: a block takes about 100 bytes of
 /// memory besides.
 const BLOCK_BYTES_MIN: usize = 256;
@@ -320,6 +320,21 @@ impl Block {
     /// Memory of the block and of all below it, in bytes.
     pub(crate) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
+    }
+
+    /// Memory of the block alone, in bytes.
+    pub(super) fn own_memory_bytes(&self) -> usize {
+        let lower = self.below.iter().map(|block| block.memory_bytes);
+        self.memory_bytes - lower.sum::<usize>()
+    }
+
+    /// Whether the block names blocks below, or a page for which `is_wanted` is true.
+    pub(super) fn may_lead_to(&self, is_wanted: &dyn Fn(&PageAddr) -> bool) -> bool {
+        let mut is_named = !self.below.is_empty();
+        if !is_named {
+            self.each_page(&mut |addr| is_named |= is_wanted(&addr));
+        }
+        is_named
     }
 
     /// The blocks that its blinded nodes name, by their numbers.

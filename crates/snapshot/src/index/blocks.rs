@@ -1,19 +1,20 @@
 //! Opening the blocks of a shard in memory, and dividing a shard into blocks again.
 
 use super::{
-    block::{Blinded, Block, Splitter},
-    openings::Openings,
+    block::{BLOCK_BYTES_MAX, Blinded, Block, Splitter},
+    openings::{Openings, Turn},
     part_ref::PartRef,
     shard::{Shard, copy, memory_of},
 };
 use crate::base::error::StateError;
 use cambium_primitives::Path;
-use cambium_store::PageAddr;
 use cambium_trie::{Link, NodeView, PartialTrie, Stub};
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
+
+/// Bytes of blocks that have their turn in a merge, for each expanded node of the dirty trie: about a quarter of a block for
+/// each page that is written. The blocks that a merge changes anyway name most of the pages that it moves; by their turns come
+/// those in which nothing changes, all of them while a few segments are written.
+const BYTES_IN_TURN_PER_NODE: usize = 100;
 
 /// The blocks of an opened shard that were not opened. Blinded nodes of its trie name them by number.
 #[derive(Default)]
@@ -47,36 +48,10 @@ impl UnopenedBlocks {
         }
     }
 
-    /// Calls `visit` for each page that the blocks name.
-    pub(crate) fn each_page(&self, visit: &mut dyn FnMut(PageAddr)) {
-        self.blocks
-            .iter()
-            .for_each(|(block, _)| block.each_page(visit));
-    }
-
     /// Returns `trie`, whose blinded nodes name these blocks, with all of them opened.
     pub(crate) fn joined(&self, trie: &PartialTrie) -> PartialTrie {
         let blocks: Vec<_> = self.blocks.iter().map(|(block, _)| block.clone()).collect();
         open(trie, &blocks, &mut |_, _| true, &mut Self::default())
-    }
-
-    /// Opens the blocks that name one of `pages`, in two tries whose blinded nodes name these blocks.
-    /// Equal blinded nodes stay equal. Links change.
-    pub(crate) fn open_more(
-        &mut self,
-        tries: [&PartialTrie; 2],
-        pages: &HashSet<PageAddr>,
-    ) -> [PartialTrie; 2] {
-        let blocks: Vec<_> = self.blocks.iter().map(|(block, _)| block.clone()).collect();
-        let mut opens = |met: Met<'_>, _: &Path| match met {
-            Met::Page => false,
-            Met::Block(block) => {
-                let mut is_named = false;
-                block.each_page(&mut |addr| is_named |= pages.contains(&addr));
-                is_named
-            }
-        };
-        tries.map(|trie| open(trie, &blocks, &mut opens, self))
     }
 
     /// Appends the encoded nodes of the block that `stub` names, and of all below it, to `out`, and
@@ -152,16 +127,64 @@ pub(super) fn joined(shard: &Shard) -> PartialTrie {
     open(&shard.trie, &shard.blocks, &mut |_, _| true, none)
 }
 
+/// The blocks of a shard that have their turn: a range of their bytes, in the order in which a walk meets them.
+struct BlocksInTurn<'a> {
+    turn: &'a Turn<'a>,
+    first: usize,
+    len: usize,
+    /// Bytes of all blocks.
+    all: usize,
+    /// Bytes of the blocks before the one that is met next.
+    before: usize,
+}
+
+impl<'a> BlocksInTurn<'a> {
+    fn of(turn: &'a Turn<'a>, shard: &Shard, dirty: &PartialTrie) -> Self {
+        let all = shard.blocks.iter().map(|block| block.memory_bytes()).sum();
+        let changed = dirty.counts().0 * BYTES_IN_TURN_PER_NODE;
+        Self {
+            turn,
+            first: turn.first(all),
+            len: changed + BLOCK_BYTES_MAX,
+            all,
+            before: 0,
+        }
+    }
+
+    /// Whether to open a block that is met, which a merge changes if `is_changed`.
+    fn opens(&mut self, block: &Block, is_changed: bool) -> bool {
+        let (start, end) = (self.before, self.before + block.memory_bytes());
+        let last = self.first + self.len;
+        // At the end it goes on at the beginning.
+        let is_in_range = start < last && self.first < end || start < last.saturating_sub(self.all);
+        let opens = is_changed || is_in_range && block.may_lead_to(self.turn.is_moved);
+        self.before = match opens {
+            true => start + block.own_memory_bytes(),
+            false => end,
+        };
+        opens
+    }
+}
+
 /// Returns a shard in memory for a merge of the dirty trie `dirty`, with those blocks opened that the
-/// merge may change, and the others.
-pub(super) fn opened(shard: &Shard, dirty: &PartialTrie) -> (PartialTrie, UnopenedBlocks) {
+/// merge may change, and the others. With `turn`, blocks are opened too that have this turn and may lead to a page to be moved.
+pub(super) fn opened(
+    shard: &Shard,
+    dirty: &PartialTrie,
+    turn: Option<&Turn<'_>>,
+) -> (PartialTrie, UnopenedBlocks) {
     let (mut openings, mut unopened) = (Openings::of(dirty), UnopenedBlocks::default());
+    let mut in_turn = turn.map(|turn| BlocksInTurn::of(turn, shard, dirty));
     let mut opens = |met: Met<'_>, at: &Path| match met {
         Met::Page => {
             openings.reached(at);
             false
         }
-        Met::Block(_) => openings.opens(at),
+        Met::Block(block) => {
+            let is_changed = openings.opens(at);
+            let in_turn = in_turn.as_mut();
+            in_turn.map_or(is_changed, |turn| turn.opens(block, is_changed))
+        }
     };
     let trie = open(&shard.trie, &shard.blocks, &mut opens, &mut unopened);
     (trie, unopened)

@@ -4,6 +4,7 @@ use super::{
     block::{Below, Block, Walked},
     blocks::{self, UnopenedBlocks},
     files::IndexChain,
+    openings::Turn,
     part_ref::PartRef,
     parts::{OpenedParts, PartFile, parts_of_top},
     shard::{Shard, deepest},
@@ -245,22 +246,22 @@ impl Index {
         }
     }
 
-    /// Returns a shard for a merge of the dirty trie `dirty`. With `turn`, further parts of an index in the segments are opened,
-    /// other ones for each turn.
+    /// Returns a shard for a merge of the dirty trie `dirty`. With `turn`, further blocks are opened, or parts in the segments:
+    /// those that have this turn.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] if the parts can't be read or decoded.
-    pub fn opened(
+    pub(crate) fn opened(
         &self,
         shard: usize,
         dirty: &PartialTrie,
-        turn: Option<u64>,
+        turn: Option<&Turn<'_>>,
     ) -> Result<OpenedShard, StateError> {
         let shard = &self.shards[shard];
         let (trie, opened) = match &self.parts {
             None => {
-                let (trie, unopened) = blocks::opened(shard, dirty);
+                let (trie, unopened) = blocks::opened(shard, dirty, turn);
                 (trie, Opened::Blocks(unopened))
             }
             Some(file) if file.is_in_segments() => {

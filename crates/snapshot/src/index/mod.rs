@@ -41,6 +41,7 @@ mod tests;
 pub use files::IndexChain;
 pub use lookup::{HeldParts, Index, IndexLookup, OpenedShard, TrieRef};
 pub(crate) use lookup::{Opened, PartInMemory};
+pub(crate) use openings::Turn;
 pub(crate) use part_ref::PartRef;
 pub use parts::{LostPart, PartCache};
 pub(crate) use read::read_index;

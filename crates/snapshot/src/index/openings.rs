@@ -1,8 +1,29 @@
 //! Which lower levels of a shard a merge opens.
 
 use cambium_primitives::Path;
+use cambium_store::PageAddr;
 use cambium_trie::{Link, NodeView, PartialTrie};
 use std::collections::BTreeSet;
+
+/// 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The turn of blocks or parts that a merge opens although it changes nothing in them, so that pages which they name can be
+/// moved.
+pub(crate) struct Turn<'a> {
+    /// Others have the next number.
+    pub(crate) number: u64,
+    /// Whether a page is to be moved.
+    pub(crate) is_moved: &'a dyn Fn(&PageAddr) -> bool,
+}
+
+impl Turn<'_> {
+    /// Where the turn begins among `of` parts, or bytes. The multiples of an irrational number are spread evenly: each has its
+    /// turn.
+    pub(super) fn first(&self, of: usize) -> usize {
+        ((u128::from(self.number.wrapping_mul(GOLDEN)) * of as u128) >> 64) as usize
+    }
+}
 
 /// Decides which subtries of a shard a merge opens, in path order: those that the blinded nodes of the
 /// dirty trie do not cover, and those with the first page of a storage whose account the dirty trie has

@@ -1,7 +1,7 @@
 //! Reading the parts of an index that are on disk, and a cache of them.
 
 use super::{
-    openings::Openings,
+    openings::{Openings, Turn},
     part_ref::PartRef,
     section::PART_BYTES_MAX,
     shard::{Shard, copy},
@@ -19,9 +19,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
 };
-
-/// 2^64 divided by the golden ratio: the upper bits of its multiples are spread evenly.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Weighs a part by the memory of its trie plus the overheads of the allocator, whose blocks are a quarter larger than
 /// requested, and of the cache, in bytes.
@@ -230,7 +227,7 @@ impl PartFile {
         &self,
         shard: &Shard,
         dirty: &PartialTrie,
-        turn: Option<u64>,
+        turn: Option<&Turn<'_>>,
     ) -> Result<(PartialTrie, OpenedParts), StateError> {
         let mut found = PartsOfTop::of(&shard.trie);
         let needed = found.open(dirty);
@@ -502,13 +499,12 @@ impl PartsOfTop {
         opened.count()
     }
 
-    /// Opens up to `count` other parts, from a place on that is another in each turn. Returns their number.
-    fn open_also(&mut self, turn: u64, count: usize) -> usize {
+    /// Opens up to `count` other parts, whose turn it is. Returns their number.
+    fn open_also(&mut self, turn: &Turn<'_>, count: usize) -> usize {
         let closed = self.parts.iter_mut().filter(|one| one.opens == Opens::Not);
         let mut closed: Vec<_> = closed.collect();
         let (of, count) = (closed.len(), count.min(closed.len()));
-        // The multiples of an irrational number are spread evenly: each part has its turn.
-        let first = ((u128::from(turn.wrapping_mul(GOLDEN)) * of as u128) >> 64) as usize;
+        let first = turn.first(of);
         for at in first..first + count {
             closed[at % of].opens = Opens::IfReadable;
         }

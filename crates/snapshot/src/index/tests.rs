@@ -3,7 +3,8 @@
 
 use super::{
     block::Block,
-    lookup::{HeldParts, Index, IndexLookup, Opened, TrieRef},
+    lookup::{HeldParts, Index, IndexLookup, Opened, OpenedShard, TrieRef},
+    openings::Turn,
     part_ref::PartRef,
     parts::PartCache,
     read::{LoadedIndex, read_index},
@@ -12,6 +13,7 @@ use super::{
 };
 use crate::{
     base::{counters::Counters, layout::shard_prefix},
+    merge::places,
     pages::Pages,
 };
 use alloy_primitives::{B256, U256};
@@ -343,6 +345,45 @@ fn a_merge_makes_the_blocks_above_its_pages_anew_and_shares_all_others() {
     }
 }
 
+#[test]
+fn all_blocks_with_pages_to_be_moved_have_their_turn_a_few_at_a_time() {
+    let mut random = Random::new(5);
+    let (with_storages, _) = shard(&mut random, 5_000, 5);
+    for whole in [full(&mut random, 4), with_storages] {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(5));
+        let old = index(&disk, &whole);
+        let named: Vec<_> = places(&whole).into_iter().map(|(addr, _)| addr).collect();
+        let wanted: HashSet<_> = named.into_iter().step_by(50).collect();
+        let mut unchanged = PartialTrie::new(*whole.base());
+        let root = unchanged.push_stub(whole.as_stub(whole.root()).unwrap());
+        unchanged.set_root(root);
+        let named_by = |opened: &OpenedShard| {
+            let Opened::Blocks(unopened) = &opened.opened else {
+                panic!("an index in memory")
+            };
+            let joined = unopened.joined(&opened.trie);
+            assert_eq!(encoded(&joined), encoded(&whole));
+            places(&opened.trie)
+        };
+        let without = named_by(&old.opened(SHARD, &unchanged, None).unwrap());
+        let (mut seen, mut turns) = (HashSet::new(), 0);
+        while !wanted.is_subset(&seen) {
+            let turn = Turn {
+                number: turns,
+                is_moved: &|addr| wanted.contains(addr),
+            };
+            let opened = old.opened(SHARD, &unchanged, Some(&turn)).unwrap();
+            let named = named_by(&opened);
+            assert!(named.len() <= without.len() + 256, "{} pages", named.len());
+            seen.extend(named.into_iter().map(|(addr, _)| addr));
+            turns += 1;
+            // A turn has 3 KiB of blocks.
+            let needed = old.memory_bytes() as u64 / (3 << 10);
+            assert!(turns <= 4 * needed + 8, "{turns} turns, {needed} needed");
+        }
+    }
+}
+
 /// The pages of an empty state on `disk`.
 fn empty_pages(disk: &Arc<dyn Disk>) -> Arc<Pages> {
     let sizes = SegmentOptions {
@@ -383,7 +424,11 @@ fn an_index_in_segments_is_what_a_fresh_one_is_after_many_merges_that_write_one_
         account[0] = SHARD as u8;
         let path = Path::account(&account);
         // Now and then pages are to be moved, and further parts opened.
-        let turn = (round % 5 == 4).then_some(round);
+        let turn = Turn {
+            number: round,
+            is_moved: &|_| true,
+        };
+        let turn = (round % 5 == 4).then_some(&turn);
         let opened = old.opened(SHARD, &expanded(&whole, &path), turn).unwrap();
         let to = Stub {
             node: NodeRef::hash(key(&mut random)),

@@ -9,14 +9,18 @@
 //! system. Pages are smaller than a block, and with half of them dead, one block in thirty has no
 //! live page.
 
-use super::result::{MergedShard, parts, places};
+use super::result::{MergedShard, parts};
 use crate::{
-    base::{error::StateError, layout::place},
-    index::{Index, Opened, OpenedShard, PartRef},
+    base::{
+        error::StateError,
+        layout::{addr_of_place, place},
+    },
+    index::{Index, Opened, OpenedShard, PartRef, TouchedNodes, Turn},
     pages::Pages,
 };
 use cambium_store::{PageAddr, SegmentStats};
-use cambium_trie::{Link, Stub};
+use cambium_trie::{Link, NodeView, PartialTrie, Stub};
+use rustc_hash::FxBuildHasher;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
@@ -36,7 +40,7 @@ const MOVED_PER_WRITTEN_ON_DISK: u64 = 8;
 /// The segments that a merge cleans.
 pub struct Cleaning {
     /// Ranks by number of the segment. The segment of the lowest rank is cleaned first.
-    ranks: HashMap<u32, usize>,
+    ranks: HashMap<u32, usize, FxBuildHasher>,
 }
 
 impl Cleaning {
@@ -60,18 +64,24 @@ impl Cleaning {
         }
     }
 
-    /// Returns the number of the turn in which parts of `index` are opened so that their pages can be moved. `None` if nothing
-    /// is to be moved.
-    pub(super) fn turn(&self, index: &Index) -> Option<u64> {
-        (!self.ranks.is_empty()).then(|| index.files().sequence())
+    /// Returns the turn of the blocks or parts of `index` that are opened so that their pages can be moved: those for which
+    /// `is_moved` is true. `None` if nothing is to be moved.
+    pub(super) fn turn<'a>(
+        &self,
+        index: &Index,
+        is_moved: &'a dyn Fn(&PageAddr) -> bool,
+    ) -> Option<Turn<'a>> {
+        let number = (!self.ranks.is_empty()).then(|| index.files().sequence())?;
+        Some(Turn { number, is_moved })
     }
 
-    fn is_chosen(&self, addr: &PageAddr) -> bool {
+    /// Whether a page or a part is in a chosen segment.
+    pub(super) fn is_chosen(&self, addr: &PageAddr) -> bool {
         self.ranks.contains_key(&addr.segment())
     }
 
     /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
-    /// their addresses in its index. Opens the blocks that name them. Moves at most as
+    /// their addresses in its index: those that opened blocks or parts name. Moves at most as
     /// many bytes as the merge has written for the shard, of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
     /// that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
     ///
@@ -93,7 +103,7 @@ impl Cleaning {
         };
         let _span = tracing::debug_span!("clean", bytes_max).entered();
         let moved = self.move_parts(before, merged, pages, bytes_max)?;
-        self.move_pages(before, merged, pages, bytes_max)?;
+        self.move_pages(merged, pages, bytes_max)?;
         Ok(moved)
     }
 
@@ -147,34 +157,31 @@ impl Cleaning {
     /// Moves the pages that opened parts or blocks name, the sparsest segments first, up to `bytes_max` bytes.
     fn move_pages(
         &self,
-        before: &mut OpenedShard,
         merged: &mut MergedShard,
         pages: &Pages,
         bytes_max: u64,
     ) -> Result<(), StateError> {
-        let found = self.found(before, merged, bytes_max);
+        let (found, nodes_above) = self.found(&merged.index, bytes_max);
         if found.is_empty() {
             return Ok(());
         }
-        open(before, merged, &found);
-        let links: HashMap<PageAddr, Link> = places(&merged.index).into_iter().collect();
+        let index = Arc::make_mut(&mut merged.index);
         let counters = &pages.counters;
         for found in found.chunks(MOVED_AT_ONCE) {
-            for (found, page) in found.iter().zip(pages.to_move(found)) {
+            let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
+            for (found, page) in found.iter().zip(pages.to_move(&addrs)) {
                 let Some(page) = page else {
-                    continue;
-                };
-                let Some(link) = links.get(found) else {
                     continue;
                 };
                 let addr = pages.segments.append(page.as_bytes())?;
                 pages.move_cached(page, addr);
-                let index = Arc::make_mut(&mut merged.index);
-                let stub = index.as_stub(*link).expect("a stub was found there");
+                let stub = index.as_stub(found.link).expect("a stub was found there");
                 let place = Some(place(addr));
-                index.set_stub(*link, Stub { place, ..stub });
-                merged.touched = None;
-                merged.dead.push(*found);
+                index.set_stub(found.link, Stub { place, ..stub });
+                if let Some(touched) = &mut merged.touched {
+                    nodes_above.touch(found.above, touched);
+                }
+                merged.dead.push(found.addr);
                 counters.pages_moved.add(1);
                 counters.page_bytes_moved.add(addr.len());
             }
@@ -183,38 +190,60 @@ impl Cleaning {
     }
 
     /// Returns the pages of a shard that are in the chosen segments, in the order in which they are to
-    /// be moved, up to `bytes_max` bytes.
-    fn found(&self, before: &OpenedShard, merged: &MergedShard, bytes_max: u64) -> Vec<PageAddr> {
-        let opened = places(&merged.index).into_iter().map(|(addr, _)| addr);
-        let is_chosen = |addr: &PageAddr| self.is_chosen(addr);
-        let mut found: Vec<_> = opened.filter(is_chosen).collect();
-        if let Opened::Blocks(blocks) = &before.opened
-            && bytes_max > 0
-        {
-            blocks.each_page(&mut |addr| found.extend(Some(addr).filter(is_chosen)));
+    /// be moved, up to `bytes_max` bytes, and the nodes above them.
+    fn found(&self, index: &PartialTrie, bytes_max: u64) -> (Vec<Found>, NodesAbove) {
+        let (mut found, mut nodes) = (Vec::new(), NodesAbove(Vec::new()));
+        let mut todo = vec![(index.root(), usize::MAX)];
+        while let Some((link, above)) = todo.pop() {
+            let number = nodes.0.len();
+            match index.visit(link) {
+                NodeView::Stub(stub) => {
+                    let addr = stub.place.filter(|_| PartRef::of(stub).is_none());
+                    let addr = addr.map(addr_of_place).filter(|addr| self.is_chosen(addr));
+                    found.extend(addr.map(|addr| Found { addr, link, above }));
+                    continue;
+                }
+                NodeView::Branch { children } => {
+                    todo.extend(children.iter().map(|child| (*child, number)));
+                }
+                NodeView::Extension { child, .. } => todo.push((child, number)),
+                NodeView::Account { storage, .. } => todo.push((storage, number)),
+                NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => continue,
+            }
+            nodes.0.push((link, above));
         }
-        found.sort_unstable_by_key(|addr| (self.ranks[&addr.segment()], *addr));
+        found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
         let mut left = bytes_max;
-        let fitting = found.iter().take_while(|addr| {
-            let fits = addr.len() <= left;
-            left = left.saturating_sub(addr.len());
+        let fitting = found.iter().take_while(|found| {
+            let fits = found.addr.len() <= left;
+            left = left.saturating_sub(found.addr.len());
             fits
         });
         found.truncate(fitting.count());
-        found
+        (found, nodes)
     }
 }
 
-/// Opens the blocks of a shard that name one of `pages`.
-fn open(before: &mut OpenedShard, merged: &mut MergedShard, pages: &[PageAddr]) {
-    let Opened::Blocks(blocks) = &mut before.opened else {
-        return;
-    };
-    let pages = pages.iter().copied().collect();
-    let [old, new] = blocks.open_more([&before.trie, &merged.index], &pages);
-    (before.trie, merged.index) = (Arc::new(old), Arc::new(new));
-    // Links have changed.
-    merged.touched = None;
+/// A page that is to be moved.
+struct Found {
+    addr: PageAddr,
+    link: Link,
+    /// Number of the node above it.
+    above: usize,
+}
+
+/// The inner nodes of a shard, each with the number of the one above it. The root has none.
+struct NodesAbove(Vec<(Link, usize)>);
+
+impl NodesAbove {
+    /// Adds a node and all above it to the nodes below which something has changed.
+    fn touch(&self, mut number: usize, touched: &mut TouchedNodes) {
+        while let Some((link, above)) = self.0.get(number)
+            && touched.insert(*link)
+        {
+            number = *above;
+        }
+    }
 }
 
 /// Returns the segments to clean, emptiest first. `live` are the live bytes of each segment.

@@ -39,6 +39,7 @@ use crate::{
     pages::{Pages, retry_transient},
     read::snapshot::Snapshot,
 };
+use cambium_store::PageAddr;
 use cambium_trie::{PartialTrie, SHARDS};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -71,8 +72,9 @@ pub fn merge(
             pages.counters.merge_parts.add(1);
             return Ok(Merged::default());
         }
-        let turn = cleaning.turn(&old.index);
-        let mut before = retry_transient(|| old.index.opened(shard, trie, turn))?;
+        let is_moved = |addr: &PageAddr| cleaning.is_chosen(addr);
+        let turn = cleaning.turn(&old.index, &is_moved);
+        let mut before = retry_transient(|| old.index.opened(shard, trie, turn.as_ref()))?;
         let blinded = before.trie.counts().1 as u64;
         let mut merged = merge_shard(&before.trie, trie, held, pages, sizes)?;
         // The pages of what was not opened are the same as before.
