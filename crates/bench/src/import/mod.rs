@@ -45,6 +45,15 @@ pub(crate) struct ImportArgs {
     #[arg(long, requires = "cold", value_delimiter = ',', value_name = "SIZES", num_args = 0..=1,
           default_missing_value = "256M,512M,1G,3G", value_parser = Budget::parse)]
     memory: Option<Vec<Budget>>,
+    /// Instead of a tenth of each state's size as memory, import the cases on states of these numbers of accounts with equal
+    /// memory, and compare them. They are generated if there are none, which takes many minutes and 15 GB of disk.
+    #[arg(long, requires = "cold", value_delimiter = ',', value_name = "ACCOUNTS", num_args = 0..=1,
+          default_missing_value = "1000000,20000000", conflicts_with_all = ["memory", "accounts"],
+          value_parser = clap::value_parser!(u64).range(100_000..=100_000_000))]
+    growth: Option<Vec<u64>>,
+    /// Memory of each import with --growth.
+    #[arg(long, requires = "growth", default_value = "1G", value_parser = Budget::parse)]
+    budget: Budget,
     /// Clients to run beside it, none or geth. With --cold, geth is built once from its module
     /// github.com/ethereum/go-ethereum, through the Go module proxy, into the directory of the
     /// benchmarks' data. It needs Go, and 8 GB of memory for each million of --accounts.
@@ -62,6 +71,8 @@ pub(crate) fn run(args: &ImportArgs, quick: bool) -> Result<Report, Box<dyn Erro
                 accounts: args.accounts,
                 cases: &args.cases,
                 budgets: args.memory.as_deref(),
+                growth: args.growth.as_deref(),
+                budget: args.budget,
                 has_geth,
             },
             quick,

@@ -426,12 +426,12 @@ impl Block {
     /// Copies the block's nodes to `into`, with their references. The root is at `path`, and `root` is
     /// its reference. `blinded` adds the blinded nodes, which are shown to it in path order. Returns
     /// the link of the root, which no node links to yet.
-    pub(crate) fn graft(
-        &self,
+    pub(crate) fn graft<'a>(
+        &'a self,
         into: &mut PartialTrie,
         root: &Stub,
         path: &Path,
-        blinded: &mut dyn FnMut(&mut PartialTrie, Blinded<'_>, &Path) -> Link,
+        blinded: &mut dyn FnMut(&mut PartialTrie, Blinded<'a>, &Path) -> Link,
     ) -> Link {
         let link = self.graft_node(into, 0, path, blinded);
         if !link.is_empty() && !link.is_stub() {
@@ -441,12 +441,12 @@ impl Block {
     }
 
     /// Copies the subtrie at offset `at`. Recursion is bounded by the path's 128 nibbles.
-    fn graft_node(
-        &self,
+    fn graft_node<'a>(
+        &'a self,
         into: &mut PartialTrie,
         at: usize,
         path: &Path,
-        blinded: &mut dyn FnMut(&mut PartialTrie, Blinded<'_>, &Path) -> Link,
+        blinded: &mut dyn FnMut(&mut PartialTrie, Blinded<'a>, &Path) -> Link,
     ) -> Link {
         let ReadNode { node, cached, end } = self.node(at);
         let link = match node {
@@ -526,7 +526,7 @@ impl Block {
 pub(crate) struct Splitter<'a> {
     trie: &'a PartialTrie,
     /// Blocks that the trie's blinded nodes name, by their numbers, with their paths.
-    unopened: &'a [(Arc<Block>, Path)],
+    unopened: &'a [(&'a Arc<Block>, Path)],
     /// Roots of the subtries that become blocks.
     cuts: HashSet<Link, FxBuildHasher>,
 }
@@ -539,7 +539,7 @@ impl<'a> Splitter<'a> {
     /// [`StateError::Broken`] if a node is not hashed, or names a block that is not there.
     pub(crate) fn new(
         trie: &'a PartialTrie,
-        unopened: &'a [(Arc<Block>, Path)],
+        unopened: &'a [(&'a Arc<Block>, Path)],
     ) -> Result<Self, StateError> {
         let mut splitter = Self {
             trie,
@@ -550,8 +550,9 @@ impl<'a> Splitter<'a> {
         Ok(splitter)
     }
 
-    /// Returns the block at `link`, if there is one: a new one, or one that was not opened.
-    pub(crate) fn block_at(&self, link: Link) -> Option<Arc<Block>> {
+    /// Returns the block at `link`, if there is one: a new one, or one that was not opened. It is built behind what `bytes`
+    /// has, which stays.
+    pub(crate) fn block_at(&self, link: Link, bytes: &mut Vec<u8>) -> Option<Arc<Block>> {
         if let NodeView::Stub(stub) = self.trie.visit(link) {
             let number = PartRef::of(stub)?.number();
             return Some(self.unopened[number].0.clone());
@@ -559,13 +560,16 @@ impl<'a> Splitter<'a> {
         if !self.cuts.contains(&link) {
             return None;
         }
+        let start = bytes.len();
         let mut builder = BlockBuilder {
             splitter: self,
-            bytes: Vec::with_capacity(BLOCK_BYTES_MAX),
+            bytes,
             below: Vec::new(),
         };
         builder.put_root(link);
-        Some(Arc::new(Block::new(&builder.bytes, builder.below)))
+        let block = Block::new(&builder.bytes[start..], builder.below);
+        bytes.truncate(start);
+        Some(Arc::new(block))
     }
 
     /// Returns the size of the subtrie at `link`, at depth `depth`, as a part of its parent's block, in
@@ -639,7 +643,8 @@ impl<'a> Splitter<'a> {
 /// One block that is being encoded.
 struct BlockBuilder<'a, 'b> {
     splitter: &'a Splitter<'b>,
-    bytes: Vec<u8>,
+    /// Its bytes are the last ones. Those of blocks above it, which are not complete, come before.
+    bytes: &'a mut Vec<u8>,
     below: Vec<Arc<Block>>,
 }
 
@@ -667,7 +672,7 @@ impl BlockBuilder<'_, '_> {
     fn put(&mut self, link: Link) {
         let trie = self.splitter.trie;
         let blinded = |kind| kind_bits(kind) << KIND_SHIFT;
-        if let Some(block) = self.splitter.block_at(link) {
+        if let Some(block) = self.splitter.block_at(link, self.bytes) {
             let number = u16::try_from(self.below.len()).expect("a block has few others below it");
             self.put_head(BELOW | blinded(trie.kind(link)), trie.cached_ref(link));
             self.bytes.extend_from_slice(&number.to_le_bytes());
@@ -705,7 +710,7 @@ impl BlockBuilder<'_, '_> {
             } => {
                 self.put_head(ACCOUNT, node);
                 self.bytes.extend_from_slice(key.as_slice());
-                account.encode_to(&mut self.bytes);
+                account.encode_to(self.bytes);
                 self.put(storage);
             }
             NodeView::Slot { key, value, .. } => {
@@ -718,8 +723,8 @@ impl BlockBuilder<'_, '_> {
             NodeView::Entry { key, value, .. } => {
                 self.put_head(ENTRY, node);
                 self.bytes.extend_from_slice(key.as_slice());
-                put_varint(&mut self.bytes, value.encoded_len() as u64);
-                value.encode_to(&mut self.bytes);
+                put_varint(self.bytes, value.encoded_len() as u64);
+                value.encode_to(self.bytes);
             }
             NodeView::Empty | NodeView::Stub(_) => self.bytes.push(EMPTY),
         }

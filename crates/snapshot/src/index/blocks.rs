@@ -9,7 +9,7 @@ use super::{
 use crate::base::error::StateError;
 use cambium_primitives::Path;
 use cambium_trie::{Link, NodeView, PartialTrie, Stub};
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 /// Bytes of blocks that have their turn in a merge, for each expanded node of the dirty trie: about a quarter of a block for
 /// each page that is written. The blocks that a merge changes anyway name most of the pages that it moves; by their turns come
@@ -18,11 +18,9 @@ const BYTES_IN_TURN_PER_NODE: usize = 100;
 
 /// The blocks of an opened shard that were not opened. Blinded nodes of its trie name them by number.
 #[derive(Default)]
-pub(crate) struct UnopenedBlocks {
+pub(crate) struct UnopenedBlocks<'a> {
     /// The blocks by their numbers, with the paths of their roots.
-    blocks: Vec<(Arc<Block>, Path)>,
-    /// The number of each, by its address in memory.
-    numbers: HashMap<usize, usize>,
+    blocks: Vec<(&'a Arc<Block>, Path)>,
 }
 
 /// What a walk of a shard meets, in path order.
@@ -31,17 +29,11 @@ enum Met<'a> {
     Block(&'a Block),
 }
 
-impl UnopenedBlocks {
+impl<'a> UnopenedBlocks<'a> {
     /// Returns the blinded node for the block whose root is `root`, at `path`.
-    fn add(&mut self, block: &Arc<Block>, root: &Stub, path: &Path) -> Stub {
-        let next = self.blocks.len();
-        let number = *self
-            .numbers
-            .entry(Arc::as_ptr(block).addr())
-            .or_insert(next);
-        if number == next {
-            self.blocks.push((block.clone(), *path));
-        }
+    fn add(&mut self, block: &'a Arc<Block>, root: &Stub, path: &Path) -> Stub {
+        let number = self.blocks.len();
+        self.blocks.push((block, *path));
         Stub {
             place: Some(PartRef::block(number).to_place()),
             ..*root
@@ -50,8 +42,8 @@ impl UnopenedBlocks {
 
     /// Returns `trie`, whose blinded nodes name these blocks, with all of them opened.
     pub(crate) fn joined(&self, trie: &PartialTrie) -> PartialTrie {
-        let blocks: Vec<_> = self.blocks.iter().map(|(block, _)| block.clone()).collect();
-        open(trie, &blocks, &mut |_, _| true, &mut Self::default())
+        let block_of = |number: usize| self.blocks[number].0;
+        open(trie, &block_of, &mut |_, _| true, &mut Self::default())
     }
 
     /// Appends the encoded nodes of the block that `stub` names, and of all below it, to `out`, and
@@ -76,10 +68,10 @@ impl UnopenedBlocks {
     /// [`StateError::Broken`] if a node is not hashed.
     pub(super) fn split(&self, trie: &PartialTrie) -> Result<SplitShard, StateError> {
         let splitter = Splitter::new(trie, &self.blocks)?;
-        let mut blocks = Vec::new();
+        let (mut blocks, mut bytes) = (Vec::new(), Vec::new());
         let mut top = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
         let mut cut = |top: &mut PartialTrie, link: Link, _: &Path| {
-            let Some(block) = splitter.block_at(link) else {
+            let Some(block) = splitter.block_at(link, &mut bytes) else {
                 return Ok(None);
             };
             let place = Some(PartRef::block(blocks.len()).to_place());
@@ -124,7 +116,8 @@ pub(super) fn split(whole: &PartialTrie) -> Result<SplitShard, StateError> {
 /// Returns a whole shard in memory as one trie.
 pub(super) fn joined(shard: &Shard) -> PartialTrie {
     let none = &mut UnopenedBlocks::default();
-    open(&shard.trie, &shard.blocks, &mut |_, _| true, none)
+    let block_of = |number: usize| &shard.blocks[number];
+    open(&shard.trie, &block_of, &mut |_, _| true, none)
 }
 
 /// The blocks of a shard that have their turn: a range of their bytes, in the order in which a walk meets them.
@@ -168,11 +161,11 @@ impl<'a> BlocksInTurn<'a> {
 
 /// Returns a shard in memory for a merge of the dirty trie `dirty`, with those blocks opened that the
 /// merge may change, and the others. With `turn`, blocks are opened too that have this turn and may lead to a page to be moved.
-pub(super) fn opened(
-    shard: &Shard,
+pub(super) fn opened<'a>(
+    shard: &'a Shard,
     dirty: &PartialTrie,
     turn: Option<&Turn<'_>>,
-) -> (PartialTrie, UnopenedBlocks) {
+) -> (PartialTrie, UnopenedBlocks<'a>) {
     let (mut openings, mut unopened) = (Openings::of(dirty), UnopenedBlocks::default());
     let mut in_turn = turn.map(|turn| BlocksInTurn::of(turn, shard, dirty));
     let mut opens = |met: Met<'_>, at: &Path| match met {
@@ -186,7 +179,8 @@ pub(super) fn opened(
             in_turn.map_or(is_changed, |turn| turn.opens(block, is_changed))
         }
     };
-    let trie = open(&shard.trie, &shard.blocks, &mut opens, &mut unopened);
+    let block_of = |number: usize| &shard.blocks[number];
+    let trie = open(&shard.trie, &block_of, &mut opens, &mut unopened);
     (trie, unopened)
 }
 
@@ -212,13 +206,13 @@ pub(super) fn block_as_trie(
     trie
 }
 
-/// Copies `trie`, whose blinded nodes name pages and `blocks`, with those blocks opened that `opens`
+/// Copies `trie`, whose blinded nodes name pages and, by their numbers, blocks, with those blocks opened that `opens`
 /// says. The others go to `unopened`.
-fn open(
+fn open<'a>(
     trie: &PartialTrie,
-    blocks: &[Arc<Block>],
+    block_of: &dyn Fn(usize) -> &'a Arc<Block>,
     opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
-    unopened: &mut UnopenedBlocks,
+    unopened: &mut UnopenedBlocks<'a>,
 ) -> PartialTrie {
     let mut whole = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
     let mut blinded = |whole: &mut PartialTrie, link: Link, at: &Path| {
@@ -229,7 +223,7 @@ fn open(
             opens(Met::Page, at);
             return Ok(None);
         };
-        let block = &blocks[part.number()];
+        let block = block_of(part.number());
         Ok(Some(graft_or_name(whole, block, stub, at, opens, unopened)))
     };
     let root = copy(trie, trie.root(), trie.base(), &mut whole, &mut blinded);
@@ -238,13 +232,13 @@ fn open(
 }
 
 /// Adds the block at `path` to `trie`: its nodes if `opens` says so, else a blinded node that names it.
-fn graft_or_name(
+fn graft_or_name<'a>(
     trie: &mut PartialTrie,
-    block: &Arc<Block>,
+    block: &'a Arc<Block>,
     root: &Stub,
     path: &Path,
     opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
-    unopened: &mut UnopenedBlocks,
+    unopened: &mut UnopenedBlocks<'a>,
 ) -> Link {
     if opens(Met::Block(block), path) {
         return graft(trie, block, root, path, opens, unopened);
@@ -253,13 +247,13 @@ fn graft_or_name(
 }
 
 /// Adds the nodes of a block at `path` to `trie`, and those of the blocks below it that `opens` says.
-fn graft(
+fn graft<'a>(
     trie: &mut PartialTrie,
-    block: &Block,
+    block: &'a Block,
     root: &Stub,
     path: &Path,
     opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
-    unopened: &mut UnopenedBlocks,
+    unopened: &mut UnopenedBlocks<'a>,
 ) -> Link {
     block.graft(trie, root, path, &mut |trie, blinded, at| match blinded {
         Blinded::Page(stub) => {

@@ -85,17 +85,17 @@ pub struct HeldParts {
 }
 
 /// A shard that a merge has opened.
-pub struct OpenedShard {
+pub struct OpenedShard<'a> {
     /// Its trie: whole, but for parts or blocks that the merge leaves as they are. Blinded nodes stand
     /// for these.
     pub(crate) trie: Arc<PartialTrie>,
-    pub(crate) opened: Opened,
+    pub(crate) opened: Opened<'a>,
 }
 
 /// What a merge needs of an opened shard besides its trie.
-pub(crate) enum Opened {
+pub(crate) enum Opened<'a> {
     /// The blocks of an index in memory that it leaves as they are.
-    Blocks(UnopenedBlocks),
+    Blocks(UnopenedBlocks<'a>),
     /// The parts of an index on disk that are in the trie. Those in a checkpoint, which are all in it, are left out.
     Parts(OpenedParts),
 }
@@ -257,7 +257,7 @@ impl Index {
         shard: usize,
         dirty: &PartialTrie,
         turn: Option<&Turn<'_>>,
-    ) -> Result<OpenedShard, StateError> {
+    ) -> Result<OpenedShard<'_>, StateError> {
         let shard = &self.shards[shard];
         let (trie, opened) = match &self.parts {
             None => {

@@ -357,7 +357,7 @@ fn all_blocks_with_pages_to_be_moved_have_their_turn_a_few_at_a_time() {
         let mut unchanged = PartialTrie::new(*whole.base());
         let root = unchanged.push_stub(whole.as_stub(whole.root()).unwrap());
         unchanged.set_root(root);
-        let named_by = |opened: &OpenedShard| {
+        let named_by = |opened: &OpenedShard<'_>| {
             let Opened::Blocks(unopened) = &opened.opened else {
                 panic!("an index in memory")
             };

@@ -199,7 +199,7 @@ impl<'a> IndexWriter<'a> {
     pub fn put_edited(
         &self,
         shard: usize,
-        before: &OpenedShard,
+        before: &OpenedShard<'_>,
         index: &PartialTrie,
         touched: Option<&TouchedNodes>,
         pages: u64,
@@ -498,7 +498,7 @@ fn encode_edits(
     before: &PartialTrie,
     after: &PartialTrie,
     touched: Option<&TouchedNodes>,
-    blocks: &UnopenedBlocks,
+    blocks: &UnopenedBlocks<'_>,
 ) -> Vec<u8> {
     let is_touched = |link| touched.is_none_or(|touched| touched.contains(&link));
     let unfolds = |stub: &Stub, out: &mut Vec<u8>| blocks.encode_nodes_to(stub, out);

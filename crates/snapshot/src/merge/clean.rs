@@ -90,7 +90,7 @@ impl Cleaning {
     /// [`StateError::Store`] if writing a page fails.
     pub(super) fn clean(
         &self,
-        before: &mut OpenedShard,
+        before: &mut OpenedShard<'_>,
         merged: &mut MergedShard,
         pages: &Pages,
     ) -> Result<Vec<PageAddr>, StateError> {
@@ -111,7 +111,7 @@ impl Cleaning {
     /// forgotten as what they were, so that they are written again.
     fn move_parts(
         &self,
-        before: &mut OpenedShard,
+        before: &mut OpenedShard<'_>,
         merged: &mut MergedShard,
         pages: &Pages,
         bytes_max: u64,

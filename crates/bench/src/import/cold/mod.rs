@@ -5,6 +5,7 @@
 //!   rounds   way after way: a copy of the state, and a process    way.rs, child.rs, rounds.rs
 //!            with limited memory that imports the blocks
 //!   report   figures for each way, and targets                    summary.rs
+//!   growth   with --growth: states of several sizes, equal memory    growth.rs
 //!   sweep    with --memory: resident memory at several budgets    sweep.rs
 //!   geth     with --peers geth: the same blocks, by geth          geth.rs
 //! ```
@@ -17,6 +18,7 @@ mod way;
 mod child;
 mod rounds;
 mod summary;
+mod growth;
 mod sweep;
 mod geth;
 
@@ -43,6 +45,10 @@ pub(super) struct ColdArgs<'a> {
     /// The cases, or none for all.
     pub(super) cases: &'a [CaseKind],
     pub(super) budgets: Option<&'a [Budget]>,
+    /// Numbers of accounts of the states to compare, with equal memory.
+    pub(super) growth: Option<&'a [u64]>,
+    /// Memory with `growth`.
+    pub(super) budget: Budget,
     pub(super) has_geth: bool,
 }
 
@@ -64,9 +70,20 @@ pub(super) fn run(args: &ColdArgs<'_>, quick: bool) -> Result<Report, Box<dyn Er
         .parameters
         .insert("spare_mib".into(), json!(args.spare_mib));
     let mut notes = Notes::default();
-    let done = match args.budgets {
-        Some(budgets) => sweep::run(&plan, budgets, &mut report, &mut notes),
-        None => cases(&plan, args, &mut report, &mut notes),
+    let kinds = match args.cases {
+        [] => CaseKind::value_variants(),
+        given => given,
+    };
+    let done = match (args.budgets, args.growth) {
+        (Some(budgets), _) => sweep::run(&plan, budgets, &mut report, &mut notes),
+        (None, Some(accounts)) => {
+            let sizes = growth::Sizes {
+                accounts,
+                memory_bytes: args.budget.bytes(),
+            };
+            growth::run(&plan, kinds, &sizes, &mut report, &mut notes)
+        }
+        (None, None) => cases(&plan, kinds, args, &mut report, &mut notes),
     };
     done.map_err(|error| error as Box<dyn Error>)?;
     report.notes.extend(notes.into_lines());
@@ -75,14 +92,11 @@ pub(super) fn run(args: &ColdArgs<'_>, quick: bool) -> Result<Report, Box<dyn Er
 
 fn cases(
     plan: &Plan,
+    kinds: &[CaseKind],
     args: &ColdArgs<'_>,
     report: &mut Report,
     notes: &mut Notes,
 ) -> Result<(), Failure> {
-    let kinds = match args.cases {
-        [] => CaseKind::value_variants(),
-        given => given,
-    };
     let accounts = if plan.quick { 200_000 } else { 10_000_000 };
     let geth = args.has_geth.then(|| Program::build(VERSION));
     let geth = geth.transpose()?;

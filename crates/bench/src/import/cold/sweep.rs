@@ -28,6 +28,10 @@ const BLOCKS_QUICK: u64 = 8;
 pub(crate) struct Budget(u64);
 
 impl Budget {
+    pub(super) const fn bytes(self) -> u64 {
+        self.0
+    }
+
     /// Parses a number of bytes with the unit M or G.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let error = || format!("{text:?} is no size such as 512M or 3G");
