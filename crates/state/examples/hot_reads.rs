@@ -77,7 +77,9 @@ fn main() -> Result<(), StateError> {
     // Hashes of numbers are in a random order already.
     let paths: Vec<_> = (0..accounts).map(path).collect();
     for chunk in paths.chunks(CHUNK) {
-        view.accounts(chunk)?;
+        let found = view.accounts(chunk)?;
+        let is_whole = found.iter().all(Option::is_some);
+        assert!(is_whole, "the directory has a state of fewer accounts");
     }
     let stats = db.stats()?;
     println!(

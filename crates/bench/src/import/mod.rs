@@ -45,10 +45,12 @@ pub(crate) struct ImportArgs {
     #[arg(long, requires = "cold", value_delimiter = ',', value_name = "SIZES", num_args = 0..=1,
           default_missing_value = "256M,512M,1G,3G", value_parser = Budget::parse)]
     memory: Option<Vec<Budget>>,
-    /// Instead of a tenth of each state's size as memory, import the cases on states of these numbers of accounts with equal
-    /// memory, and compare them. They are generated if there are none, which takes many minutes and 15 GB of disk.
+    /// Instead of a tenth of each state's size as memory, import the cases on states of these numbers
+    /// of accounts with equal memory, and compare them [default: 1000000,20000000, with --quick
+    /// 100000,400000]. They are generated if there are none, which takes many minutes and 15 GB of
+    /// disk.
     #[arg(long, requires = "cold", value_delimiter = ',', value_name = "ACCOUNTS", num_args = 0..=1,
-          default_missing_value = "1000000,20000000", conflicts_with_all = ["memory", "accounts"],
+          conflicts_with_all = ["memory", "accounts"],
           value_parser = clap::value_parser!(u64).range(100_000..=100_000_000))]
     growth: Option<Vec<u64>>,
     /// Memory of each import with --growth.

@@ -448,11 +448,9 @@ fn an_index_in_segments_is_what_a_fresh_one_is_after_many_merges_that_write_one_
                     .unwrap();
             }
         }
-        // After pages were moved, everything is compared.
-        let touched = Some(&touched).filter(|_| turn.is_none());
         let count = old.pages_of(SHARD);
         let dead = writer
-            .put_edited(SHARD, &opened, &after, touched, count)
+            .put_edited(SHARD, &opened, &after, Some(&touched), count)
             .unwrap();
         pages.segments.sync().unwrap();
         let (new, bytes) = writer.finish().unwrap().seal().unwrap();

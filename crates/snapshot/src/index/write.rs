@@ -548,18 +548,25 @@ fn put_in_segments(
     let top = split_into_parts(index, &mut |link, at| {
         let before = old.parts.get(at);
         let is_touched = touched.is_none_or(|touched| touched.contains(&link));
+        let encoded = || {
+            let mut fits = false;
+            let record = encode_part(|out| {
+                let bytes_max = PART_BYTES_MAX - PART_HEAD_BYTES;
+                fits = index.encode_subtrie_to(link, at, bytes_max, out);
+            });
+            fits.then_some(record)
+        };
         if let Some(before) = before.filter(|_| !is_touched) {
+            debug_assert!(
+                encoded().is_some_and(|record| before.is(&record)),
+                "changes below nodes that are not touched"
+            );
             stay.insert(before.addr);
             return Ok(Some(PartRef::at(before.addr)));
         }
-        let mut fits = false;
-        let record = encode_part(|out| {
-            let bytes_max = PART_BYTES_MAX - PART_HEAD_BYTES;
-            fits = index.encode_subtrie_to(link, at, bytes_max, out);
-        });
-        if !fits {
+        let Some(record) = encoded() else {
             return Ok(None);
-        }
+        };
         if let Some(before) = before.filter(|before| before.is(&record)) {
             stay.insert(before.addr);
             return Ok(Some(PartRef::at(before.addr)));

@@ -73,7 +73,9 @@ pub fn merge(
             return Ok(Merged::default());
         }
         let is_moved = |addr: &PageAddr| cleaning.is_chosen(addr);
+        // A shard in which nothing is written moves nothing.
         let turn = cleaning.turn(&old.index, &is_moved);
+        let turn = turn.filter(|_| !trie.root().is_stub());
         let mut before = retry_transient(|| old.index.opened(shard, trie, turn.as_ref()))?;
         let blinded = before.trie.counts().1 as u64;
         let mut merged = merge_shard(&before.trie, trie, held, pages, sizes)?;

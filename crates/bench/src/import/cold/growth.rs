@@ -18,11 +18,30 @@ const WAYS: [Way; 2] = [Way::Ahead, Way::Lists];
 /// Target of the fall from the first size to the last, in percent.
 const FALL_PERCENT: Range = Range::AtMost(15.0);
 
+/// Numbers of accounts to compare, if none are given.
+const ACCOUNTS: [u64; 2] = [1_000_000, 20_000_000];
+const ACCOUNTS_QUICK: [u64; 2] = [100_000, 400_000];
+
 /// The states to compare.
-pub(super) struct Sizes<'a> {
+pub(super) struct Sizes {
     /// Numbers of accounts, the smallest first.
-    pub(super) accounts: &'a [u64],
-    pub(super) memory_bytes: u64,
+    accounts: Vec<u64>,
+    memory_bytes: u64,
+}
+
+impl Sizes {
+    /// States of these numbers of accounts, in any order, or of the usual ones if there are none.
+    pub(super) fn of(accounts: &[u64], memory_bytes: u64, quick: bool) -> Self {
+        let mut accounts = accounts.to_vec();
+        if accounts.is_empty() {
+            accounts.extend(if quick { ACCOUNTS_QUICK } else { ACCOUNTS });
+        }
+        accounts.sort_unstable();
+        Self {
+            accounts,
+            memory_bytes,
+        }
+    }
 }
 
 /// Imports chains of each kind on states of all sizes, in every round one after the other. Each begins with nothing of its
@@ -30,15 +49,16 @@ pub(super) struct Sizes<'a> {
 pub(super) fn run(
     plan: &Plan,
     kinds: &[CaseKind],
-    sizes: &Sizes<'_>,
+    sizes: &Sizes,
     report: &mut Report,
     notes: &mut Notes,
 ) -> Result<(), Failure> {
     let mib = (sizes.memory_bytes >> 20) as f64;
     report.parameters.insert("memory_mib".into(), json!(mib));
-    let headings = sizes.accounts.iter().map(|size| format!("{size} accounts"));
+    let millions = |size: &u64| format!("{} M", *size as f64 / 1e6);
+    let headings = sizes.accounts.iter().map(millions);
     let headings = headings.chain(["fall, %".to_owned()]).collect();
-    let heading = "transactions a second".to_owned();
+    let heading = "transactions a second, by accounts".to_owned();
     report.comparison.push((heading, headings));
     for kind in kinds {
         let inputs = sizes.accounts.iter().map(|accounts| {
@@ -47,8 +67,13 @@ pub(super) fn run(
         });
         let inputs: Vec<_> = inputs.collect::<Result<_, _>>()?;
         for way in WAYS {
-            let measured = rounds(plan, (*kind, way), &inputs, sizes, notes)?;
-            add((*kind, way), &inputs, &measured, report);
+            match rounds(plan, (*kind, way), &inputs, sizes, notes) {
+                Ok(measured) => add((*kind, way), &inputs, &measured, report),
+                Err(error) => {
+                    let error = format!("{}, {}: {error}", kind.name(), way.name());
+                    report.errors.push(error);
+                }
+            }
         }
     }
     Ok(())
@@ -59,7 +84,7 @@ fn rounds(
     plan: &Plan,
     (kind, way): (CaseKind, Way),
     inputs: &[Inputs],
-    sizes: &Sizes<'_>,
+    sizes: &Sizes,
     notes: &mut Notes,
 ) -> Result<Vec<Figures>, Failure> {
     let mut measured: Vec<_> = inputs.iter().map(|_| Figures::default()).collect();
@@ -132,5 +157,12 @@ mod tests {
         assert_eq!(fall_percent(&[200.0, 180.0, 150.0]), Some(25.0));
         assert_eq!(fall_percent(&[100.0, 125.0]), Some(-25.0));
         assert_eq!(fall_percent(&[200.0]), None);
+    }
+
+    #[test]
+    fn the_smallest_state_comes_first() {
+        assert_eq!(Sizes::of(&[500, 200], 1, false).accounts, [200, 500]);
+        assert_eq!(Sizes::of(&[], 1, false).accounts, ACCOUNTS);
+        assert_eq!(Sizes::of(&[], 1, true).accounts, ACCOUNTS_QUICK);
     }
 }

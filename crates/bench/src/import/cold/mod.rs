@@ -76,11 +76,9 @@ pub(super) fn run(args: &ColdArgs<'_>, quick: bool) -> Result<Report, Box<dyn Er
     };
     let done = match (args.budgets, args.growth) {
         (Some(budgets), _) => sweep::run(&plan, budgets, &mut report, &mut notes),
+        (None, Some(_)) if args.has_geth => Err("--growth is of Cambium alone".into()),
         (None, Some(accounts)) => {
-            let sizes = growth::Sizes {
-                accounts,
-                memory_bytes: args.budget.bytes(),
-            };
+            let sizes = growth::Sizes::of(accounts, args.budget.bytes(), quick);
             growth::run(&plan, kinds, &sizes, &mut report, &mut notes)
         }
         (None, None) => cases(&plan, kinds, args, &mut report, &mut notes),
