@@ -9,7 +9,7 @@ use cambium_primitives::{Account, BlockId};
 use cambium_state::{BlockMeta, Db, Disk, Loader, Options, StateError, StdDisk, View};
 use std::{hint::black_box, sync::Arc, time::Instant};
 
-/// Number of accounts that the cache of values holds in 1 GiB.
+/// Number of accounts that the cache of values of 1 GiB has room for, three times over.
 const FEW: usize = 50_000;
 /// Number of keys of a batch that brings pages into memory.
 const CHUNK: usize = 50_000;

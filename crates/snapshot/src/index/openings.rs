@@ -11,7 +11,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The turn of blocks or parts that a merge opens although it changes nothing in them, so that pages which they name can be
 /// moved.
 pub(crate) struct Turn<'a> {
-    /// Others have the next number.
+    /// Number of the turn: with the next one, other blocks or parts are opened.
     pub(crate) number: u64,
     /// Whether a page is to be moved.
     pub(crate) is_moved: &'a dyn Fn(&PageAddr) -> bool,

@@ -5,7 +5,7 @@
 //!   rounds   way after way: a copy of the state, and a process    way.rs, child.rs, rounds.rs
 //!            with limited memory that imports the blocks
 //!   report   figures for each way, and targets                    summary.rs
-//!   growth   with --growth: states of several sizes, equal memory    growth.rs
+//!   growth   with --growth: several states, equal memory          growth.rs
 //!   sweep    with --memory: resident memory at several budgets    sweep.rs
 //!   geth     with --peers geth: the same blocks, by geth          geth.rs
 //! ```
@@ -47,7 +47,7 @@ pub(super) struct ColdArgs<'a> {
     pub(super) budgets: Option<&'a [Budget]>,
     /// Numbers of accounts of the states to compare, with equal memory.
     pub(super) growth: Option<&'a [u64]>,
-    /// Memory with `growth`.
+    /// Memory budget of every import on these states.
     pub(super) budget: Budget,
     pub(super) has_geth: bool,
 }
