@@ -81,7 +81,7 @@ impl MovedPage {
 pub type PlacedPage = (PageAddr, Arc<Page>);
 
 /// Pages in memory, for look-ups by paths in ascending order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct PrefetchedPages {
     /// Sorted by prefix. No prefix starts with another.
     pages: Vec<PlacedPage>,
@@ -90,6 +90,11 @@ pub struct PrefetchedPages {
 }
 
 impl PrefetchedPages {
+    /// Returns all pages, in path order.
+    pub(crate) fn all(&self) -> &[PlacedPage] {
+        &self.pages
+    }
+
     /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
     /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {

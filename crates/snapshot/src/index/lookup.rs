@@ -7,6 +7,7 @@ use super::{
     openings::Turn,
     part_ref::PartRef,
     parts::{OpenedParts, PartFile, parts_of_top},
+    patch::{Changes, PatchedBlocks},
     shard::{Shard, deepest},
 };
 use crate::base::{budget::IndexMemory, error::StateError, layout::shard_of};
@@ -246,8 +247,26 @@ impl Index {
         }
     }
 
-    /// Returns a shard for a merge of the dirty trie `dirty`. With `turn`, further blocks are opened, or parts in the segments:
-    /// those that have this turn.
+    /// Finds what the dirty trie `dirty` changes in a shard in memory, before that is opened for a merge. `None` if the index is
+    /// on disk. Blocks that name a page to be moved, as `turn` says, are to be opened.
+    pub(crate) fn changes(
+        &self,
+        shard: usize,
+        dirty: &PartialTrie,
+        turn: Option<&Turn<'_>>,
+    ) -> Option<Changes<'_>> {
+        if self.parts.is_some() {
+            return None;
+        }
+        let shard = &self.shards[shard];
+        Some(match turn {
+            Some(turn) => Changes::of(shard, dirty, turn.is_moved),
+            None => Changes::of(shard, dirty, &|_| false),
+        })
+    }
+
+    /// Returns a shard for a merge of the dirty trie `dirty`. Takes those of the `patched` blocks that it does not open. With `turn`, further blocks are
+    /// opened, or parts in the segments: those that have this turn.
     ///
     /// # Errors
     ///
@@ -257,11 +276,12 @@ impl Index {
         shard: usize,
         dirty: &PartialTrie,
         turn: Option<&Turn<'_>>,
+        patched: &mut PatchedBlocks,
     ) -> Result<OpenedShard<'_>, StateError> {
         let shard = &self.shards[shard];
         let (trie, opened) = match &self.parts {
             None => {
-                let (trie, unopened) = blocks::opened(shard, dirty, turn);
+                let (trie, unopened) = blocks::opened(shard, dirty, turn, patched);
                 (trie, Opened::Blocks(unopened))
             }
             Some(file) if file.is_in_segments() => {
