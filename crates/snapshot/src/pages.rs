@@ -81,7 +81,7 @@ impl MovedPage {
 pub type PlacedPage = (PageAddr, Arc<Page>);
 
 /// Pages in memory, for look-ups by paths in ascending order.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct PrefetchedPages {
     /// Sorted by prefix. No prefix starts with another.
     pages: Vec<PlacedPage>,

@@ -104,7 +104,8 @@ fn change(random: &mut Random, path: B256, now: Option<Account>) -> AccountDiff 
     }
 }
 
-/// Spread like hashes, but for one account in eight: those share long prefixes.
+/// Spread like hashes, but for one account in eight: those share long prefixes; and for three in eight, which share the first
+/// byte, so that one shard has several levels of pages with few accounts.
 pub(crate) fn account_path(index: u64) -> B256 {
     if index % 8 == 7 {
         let mut path = B256::repeat_byte(0x5a);
@@ -112,7 +113,11 @@ pub(crate) fn account_path(index: u64) -> B256 {
         path.0[20] = (index % 16) as u8;
         return path;
     }
-    keccak256(index.to_le_bytes())
+    let mut path = keccak256(index.to_le_bytes());
+    if index % 8 >= 4 {
+        path.0[0] = 0xb7;
+    }
+    path
 }
 
 /// Whether a partial database of a test keeps the storage of the account at `path`: that of about half of them.

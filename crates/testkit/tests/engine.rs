@@ -217,6 +217,25 @@ fn failures(suite: &Suite) {
     suite.run("failures", suite.seeds(6, 6, 300), 150, params);
 }
 
+/// Where a shard has several levels of blocks, merges patch them.
+fn failures_with_blocks(suite: &Suite) {
+    let state = EngineParams {
+        accounts: 3000,
+        ..suite.params(8000, FAILURES)
+    };
+    let params = [
+        state,
+        EngineParams {
+            faults: ROT,
+            ..state
+        },
+    ];
+    for (case, params) in ["failures, blocks", "rot, blocks"].into_iter().zip(params) {
+        let done = suite.run(case, suite.seeds(3, 2, 100), 120, params);
+        assert_done(&done, &["blocks patched", "blocks opened"]);
+    }
+}
+
 fn failed_reads(suite: &Suite) {
     let params = suite.params(8000, READS);
     let done = suite.run("failed reads", suite.seeds(6, 6, 300), 150, params);
@@ -352,6 +371,11 @@ macro_rules! stamp {
             #[test]
             fn acknowledged_blocks_survive_repeated_failures_of_the_disk() {
                 super::failures(&$suite);
+            }
+
+            #[test]
+            fn acknowledged_blocks_survive_failures_and_rot_where_blocks_of_the_index_are_patched() {
+                super::failures_with_blocks(&$suite);
             }
 
             #[test]

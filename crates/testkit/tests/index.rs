@@ -516,14 +516,6 @@ fn an_index_on_disk_is_what_one_in_memory_is_after_hundreds_of_merges_and_its_fi
         }
     }
     let (stats, counters) = (db.stats().unwrap(), db.counters());
-    let (patched, opened) = {
-        let counters = in_memory.counters();
-        (counters.index_blocks_patched, counters.index_blocks_opened)
-    };
-    assert!(
-        patched > 100 && opened > 100,
-        "{patched} blocks patched, {opened} opened"
-    );
     println!(
         "files of {most:?} bytes at most, {} live; {} parts of {} bytes written, of {} bytes, {} pages moved",
         stats.segment_live_bytes,

@@ -255,14 +255,8 @@ impl Index {
         dirty: &PartialTrie,
         turn: Option<&Turn<'_>>,
     ) -> Option<Changes<'_>> {
-        if self.parts.is_some() {
-            return None;
-        }
-        let shard = &self.shards[shard];
-        Some(match turn {
-            Some(turn) => Changes::of(shard, dirty, turn.is_moved),
-            None => Changes::of(shard, dirty, &|_| false),
-        })
+        let is_in_memory = self.parts.is_none();
+        is_in_memory.then(|| Changes::of(&self.shards[shard], dirty, turn))
     }
 
     /// Returns a shard for a merge of the dirty trie `dirty`. Takes those of the `patched` blocks that it does not open. With `turn`, further blocks are

@@ -17,11 +17,11 @@ use super::{
         Block, Children, HASH_BYTES, Node, PageNodes, ReadNode, SHORT_PLACE_BYTES, rank_of,
         short_place,
     },
+    openings::Turn,
     part_ref::PartRef,
     shard::Shard,
 };
 use cambium_primitives::Path;
-use cambium_store::PageAddr;
 use cambium_trie::{ChangesEncoder, Link, NodeKind, NodeRef, NodeView, PartialTrie, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, ops::Range, sync::Arc};
@@ -48,6 +48,8 @@ pub(crate) struct Changes<'a> {
 struct ChangedBlock<'a> {
     block: &'a Arc<Block>,
     path: Path,
+    /// The node of the dirty trie at its root.
+    link: Link,
     /// Its changed pages, and those of the blocks below it, among all changed ones.
     pages: Range<usize>,
     patches: Vec<Patch>,
@@ -90,38 +92,35 @@ pub(crate) struct PatchedBlock {
 impl<'a> Changes<'a> {
     /// Finds what `dirty` changes in `index`, which names no blocks.
     pub(crate) fn of_trie(index: &PartialTrie, dirty: &PartialTrie) -> Self {
-        Self::find(index, &[], dirty, &|_| false)
+        Self::find(index, &[], dirty, None)
     }
 
-    /// Finds what `dirty` changes in a shard in memory. Blocks that name a page for which `is_moved` is true are not patched.
-    pub(super) fn of(
-        shard: &'a Shard,
-        dirty: &PartialTrie,
-        is_moved: &dyn Fn(&PageAddr) -> bool,
-    ) -> Self {
-        Self::find(&shard.trie, &shard.blocks, dirty, is_moved)
+    /// Finds what `dirty` changes in a shard in memory. Blocks that name a page to be moved, as `turn` says, are not patched.
+    pub(super) fn of(shard: &'a Shard, dirty: &PartialTrie, turn: Option<&Turn<'_>>) -> Self {
+        Self::find(&shard.trie, &shard.blocks, dirty, turn)
     }
 
     fn find(
         top: &PartialTrie,
         blocks: &'a [Arc<Block>],
         dirty: &PartialTrie,
-        is_moved: &dyn Fn(&PageAddr) -> bool,
+        turn: Option<&Turn<'_>>,
     ) -> Self {
-        let (mut finder, mut found) = (
-            Finder {
-                dirty,
-                is_moved,
-                pages: Vec::new(),
-            },
-            Vec::new(),
-        );
+        let mut finder = Finder {
+            dirty,
+            turn,
+            pages: Vec::new(),
+        };
+        let mut found = Vec::new();
         let mut todo = vec![(top.root(), dirty.root(), *dirty.base())];
         while let Some((old, new, path)) = todo.pop() {
             match (top.visit(old), dirty.visit(new)) {
                 (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
-                    match PartRef::of(stub).map(|part| &blocks[part.number()]) {
-                        Some(block) => found.push(finder.block(block, new, path)),
+                    match PartRef::of(stub) {
+                        Some(part) => {
+                            let block = blocks.get(part.number());
+                            found.extend(block.map(|block| finder.block(block, new, path)));
+                        }
                         None => _ = finder.page(stub, new, &path),
                     }
                 }
@@ -152,7 +151,7 @@ impl<'a> Changes<'a> {
 /// Walks a dirty trie along an index.
 struct Finder<'a> {
     dirty: &'a PartialTrie,
-    is_moved: &'a dyn Fn(&PageAddr) -> bool,
+    turn: Option<&'a Turn<'a>>,
     pages: Vec<ChangedPage>,
 }
 
@@ -195,13 +194,15 @@ impl Finder<'_> {
     /// Finds what changes in a block, whose root is at `path` as the node of the dirty trie at `link` is.
     fn block<'b>(&mut self, block: &'b Arc<Block>, link: Link, path: Path) -> ChangedBlock<'b> {
         let first = self.pages.len();
+        let names_moved = self.turn.is_some_and(|turn| block.names(turn.is_moved));
         let mut changed = ChangedBlock {
             block,
             path,
+            link,
             pages: first..first,
             patches: Vec::new(),
             below: Vec::new(),
-            keeps_form: !block.names(self.is_moved),
+            keeps_form: !names_moved,
         };
         self.node(0, link, &path, &mut changed);
         changed.pages.end = self.pages.len();
@@ -305,7 +306,8 @@ impl ChangedBlock<'_> {
         let below: Vec<_> = below
             .map(|block| block.patch(dirty, rewritten, patched))
             .collect();
-        if !self.keeps_form {
+        // What names the block has its reference.
+        if !self.keeps_form || dirty.cached_ref(self.link).is_none() {
             return None;
         }
         let (mut bytes, mut names): (Box<[u8]>, Box<[_]>) =

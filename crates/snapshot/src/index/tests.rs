@@ -481,10 +481,20 @@ fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_mak
             let Opened::Blocks(blocks) = &opened.opened else {
                 panic!("an index in memory")
             };
-            let replaced: usize = blocks.patched_pages().map(|pages| pages.len()).sum();
+            // Each changed page is named by one of both.
+            let in_opened = |(path, _): &(Path, Stub)| {
+                let found = opened.trie.find_or_stub(path);
+                let (link, _) = found.filter(|(_, depth)| *depth == path.len())?;
+                let stub = opened.trie.as_stub(link)?;
+                PartRef::of(&stub).is_none().then_some(())
+            };
+            let left: Vec<_> = (0..found.len())
+                .filter(|at| in_opened(&found[*at]).is_none())
+                .collect();
+            let patched: Vec<_> = blocks.patched_pages().flatten().collect();
+            assert!(patched == left, "{} of {}", patched.len(), left.len());
             patched_all += blocks.patched_pages().count();
             opened_all += blocks.opened();
-            assert!(replaced <= found.len());
             // Pages to be moved are named by what is opened.
             let named = places(&opened.trie).into_iter().map(|(addr, _)| addr);
             let named: HashSet<_> = named

@@ -43,7 +43,7 @@ use cambium_store::PageAddr;
 use cambium_trie::{PartialTrie, SHARDS, Stub};
 use rayon::prelude::*;
 use rewrite::RewrittenPages;
-use std::{mem, sync::Arc};
+use std::{collections::HashSet, mem, sync::Arc};
 use walk::Merger;
 
 /// Merges the dirty trie above the snapshot `old` into pages, moves pages out of the segments that
@@ -113,7 +113,13 @@ pub fn merge(
             }
         }
         // The pages of what was not opened are the same as before.
-        let named = old.index.pages_of(shard) + merged.named - blinded;
+        let before_all = old.index.pages_of(shard);
+        let named = before_all + merged.named - blinded;
+        debug_assert_eq!(
+            named + merged.dead.iter().collect::<HashSet<_>>().len() as u64,
+            before_all + merged.pages,
+            "each page that was there or was written is named or dead, once"
+        );
         let mut dead_parts = cleaning.clean(&mut before, &mut merged, pages)?;
         dead_parts.extend(index.put_edited(
             shard,

@@ -56,7 +56,7 @@ impl RewrittenPages {
         let mut rewriter = Rewriter::default();
         for (ChangedPage { stub, path, link }, (_, old)) in all.changed.iter().zip(all.old.all()) {
             let new = match (trie.visit(*link), trie.cached_ref(*link)) {
-                (NodeView::Branch { children }, Some(node)) => rewriter
+                (NodeView::Branch { children }, Some(node)) if old.prefix() == *path => rewriter
                     .rewrite(old, trie, children, bytes_max)?
                     .map(|page| (page, node)),
                 _ => None,
