@@ -228,7 +228,7 @@ impl PartialTrie {
         &self,
         before: &Self,
         is_touched: &dyn Fn(Link) -> bool,
-        unfolds: &dyn Fn(&Stub, Option<&Stub>, &mut Vec<u8>) -> bool,
+        unfolds: &Unfolds<'_>,
         out: &mut Vec<u8>,
     ) {
         assert_eq!(self.base, before.base, "tries of the same place");
