@@ -76,7 +76,7 @@ pub(super) const HASH_BYTES: usize = 32;
 // 47 .. 33  number of the segment
 // 32 .. 9   offset in the segment, in units of 16 bytes
 // 8 .. 0    length in units of 16 bytes, less one
-pub(super) const SHORT_PLACE_BYTES: usize = 6;
+const SHORT_PLACE_BYTES: usize = 6;
 const SHORT_LEN_BITS: u32 = 9;
 const SHORT_SEGMENT_BITS: u32 = 15;
 /// Bits of a page's offset, and of its length, in a place that is not short.
@@ -85,7 +85,7 @@ const LEN_BITS: u32 = 16;
 
 /// Returns the six low bytes of a short place, or `None` if the segment's number or the page's length
 /// is too large for it.
-pub(super) fn short_place(place: Place) -> Option<[u8; SHORT_PLACE_BYTES]> {
+fn short_place(place: Place) -> Option<[u8; SHORT_PLACE_BYTES]> {
     let word = place.get();
     let len = word & ((1 << LEN_BITS) - 1);
     let offset = word >> LEN_BITS & ((1 << OFFSET_BITS) - 1);
@@ -197,6 +197,11 @@ impl<'a> PageNodes<'a> {
             kind: kind_of_bits((self.kinds >> (2 * nibble)) as u8),
             place: self.place(rank),
         })
+    }
+
+    /// Where the hashes begin, given where the node ends.
+    pub(super) const fn hashes_at(&self, end: usize) -> usize {
+        end - self.hashes.len() - self.places.len()
     }
 
     /// Number of the children.
@@ -525,26 +530,85 @@ impl Block {
         self.below.iter().for_each(|block| block.each_page(visit));
     }
 
+    /// Whether all inner nodes of the block are branches.
+    pub(super) fn has_only_branches(&self) -> bool {
+        let mut at = 0;
+        while at < self.bytes.len() {
+            let ReadNode { node, end, .. } = self.node(at);
+            if matches!(node, Node::Extension(_) | Node::Account(..)) {
+                return false;
+            }
+            at = end;
+        }
+        true
+    }
+
     /// Calls `visit` for each page that the block itself names.
     fn each_own_page(&self, visit: &mut dyn FnMut(PageAddr)) {
+        self.each_own_place(&mut |addr, _| visit(addr));
+    }
+
+    /// Calls `visit` for each page that the block itself names, with where its place is encoded.
+    pub(super) fn each_own_place(&self, visit: &mut dyn FnMut(PageAddr, PlaceAt)) {
         let mut at = 0;
         while at < self.bytes.len() {
             let ReadNode { node, end, .. } = self.node(at);
             match node {
-                Node::Page(stub) => {
-                    stub.place
-                        .map(addr_of_place)
-                        .into_iter()
-                        .for_each(&mut *visit);
-                }
+                Node::Page(Stub {
+                    place: Some(place), ..
+                }) => visit(addr_of_place(place), PlaceAt::long(end)),
                 Node::Pages(pages) => {
-                    let places = (0..pages.count()).filter_map(|rank| pages.place(rank));
-                    places.map(addr_of_place).for_each(&mut *visit);
+                    for rank in 0..pages.count() {
+                        if let Some(place) = pages.place(rank) {
+                            visit(addr_of_place(place), PlaceAt::short(end, pages.mask, rank));
+                        }
+                    }
                 }
                 _ => {}
             }
             at = end;
         }
+    }
+}
+
+/// Where the place of a page is encoded in a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlaceAt {
+    offset: usize,
+    is_short: bool,
+}
+
+impl PlaceAt {
+    /// In a page's node that ends at `end`.
+    pub(super) const fn long(end: usize) -> Self {
+        Self {
+            offset: end - size_of::<u64>(),
+            is_short: false,
+        }
+    }
+
+    /// In a branch of pages that ends at `end`, after the places of `rank` others.
+    pub(super) const fn short(end: usize, mask: u16, rank: usize) -> Self {
+        let left = mask.count_ones() as usize - rank;
+        Self {
+            offset: end - SHORT_PLACE_BYTES * left,
+            is_short: true,
+        }
+    }
+
+    /// Whether another place can be encoded there.
+    pub(super) fn takes(self, place: Place) -> bool {
+        !self.is_short || short_place(place).is_some()
+    }
+
+    /// Encodes another place there, if it can be.
+    pub(super) fn put(self, bytes: &mut [u8], place: Place) -> Option<()> {
+        let to = &mut bytes[self.offset..];
+        match self.is_short {
+            true => to[..SHORT_PLACE_BYTES].copy_from_slice(&short_place(place)?),
+            false => to[..size_of::<u64>()].copy_from_slice(&place.get().to_le_bytes()),
+        }
+        Some(())
     }
 }
 

@@ -275,7 +275,9 @@ pub(super) fn opened<'a>(
             Opens::No(None)
         }
         Met::Block(block) => {
-            let has_turn = in_turn.as_ref().is_some_and(|turn| turn.opens(block));
+            // A patched block may already have the places of moved pages.
+            let has_moves = patched.get(at).is_some_and(|patched| patched.has_moves);
+            let has_turn = in_turn.as_ref().is_some_and(|turn| turn.opens(block)) && !has_moves;
             let opens = match openings.opens(at) {
                 _ if has_turn => Opens::Yes,
                 true => patched

@@ -248,7 +248,7 @@ impl Index {
     }
 
     /// Finds what the dirty trie `dirty` changes in a shard in memory, before that is opened for a merge. `None` if the index is
-    /// on disk. Blocks that name a page to be moved, as `turn` says, are to be opened.
+    /// on disk. Which pages are to be moved, `turn` says.
     pub(crate) fn changes(
         &self,
         shard: usize,

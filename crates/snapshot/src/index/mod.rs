@@ -45,7 +45,7 @@ pub(crate) use lookup::{Opened, PartInMemory};
 pub(crate) use openings::Turn;
 pub(crate) use part_ref::PartRef;
 pub use parts::{LostPart, PartCache};
-pub(crate) use patch::{ChangedPage, Changes, PatchedBlocks};
+pub(crate) use patch::{ChangedPage, Changes, MovablePage, MovedPages, PatchedBlocks};
 pub(crate) use read::read_index;
 pub use read::{LoadedIndex, SegmentIndex, StoredIndex};
 pub use section::{damaged_section, parse_section};

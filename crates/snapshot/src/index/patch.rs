@@ -13,16 +13,14 @@
 //! blocks are opened.
 
 use super::{
-    block::{
-        Block, Children, HASH_BYTES, Node, PageNodes, ReadNode, SHORT_PLACE_BYTES, rank_of,
-        short_place,
-    },
+    block::{Block, Children, HASH_BYTES, Node, PageNodes, PlaceAt, ReadNode, rank_of},
     openings::Turn,
     part_ref::PartRef,
     shard::Shard,
 };
 use cambium_primitives::Path;
-use cambium_trie::{ChangesEncoder, Link, NodeKind, NodeRef, NodeView, PartialTrie, Stub};
+use cambium_store::PageAddr;
+use cambium_trie::{ChangesEncoder, Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
@@ -55,9 +53,28 @@ struct ChangedBlock<'a> {
     patches: Vec<Patch>,
     /// The blocks below it in which something has changed.
     below: Vec<Self>,
+    /// Pages that it names itself, that do not change and that are to be moved.
+    movable: Vec<MovablePage>,
     /// Whether all that changes is rewritten pages, as far as is known.
     keeps_form: bool,
 }
+
+/// A page to be moved, which a block names that can be patched.
+#[derive(Clone, Copy)]
+pub(crate) struct MovablePage {
+    pub(crate) addr: PageAddr,
+    at: PlaceAt,
+}
+
+impl MovablePage {
+    /// Whether the block can name the page at `place`.
+    pub(crate) fn can_be_at(&self, place: Place) -> bool {
+        self.at.takes(place)
+    }
+}
+
+/// Where pages have been moved to, by their addresses before.
+pub(crate) type MovedPages = HashMap<PageAddr, Place, FxBuildHasher>;
 
 /// What changes in a block whose form stays.
 enum Patch {
@@ -66,8 +83,7 @@ enum Patch {
     /// The reference and the place of a page, given its number among the changed ones.
     Page {
         hash: usize,
-        place: usize,
-        is_short: bool,
+        place: PlaceAt,
         page: usize,
     },
     /// A block below, of this number: the reference that names it, and which of those that have changed it is.
@@ -87,6 +103,8 @@ pub(crate) struct PatchedBlock {
     pub(super) block: Arc<Block>,
     /// Its changed pages, and those of the blocks below it, among all changed ones.
     pub(super) pages: Range<usize>,
+    /// Whether places of moved pages changed in the block itself.
+    pub(super) has_moves: bool,
 }
 
 impl<'a> Changes<'a> {
@@ -95,7 +113,7 @@ impl<'a> Changes<'a> {
         Self::find(index, &[], dirty, None)
     }
 
-    /// Finds what `dirty` changes in a shard in memory. Blocks that name a page to be moved, as `turn` says, are not patched.
+    /// Finds what `dirty` changes in a shard in memory, and which pages that changed blocks name are to be moved, as `turn` says.
     pub(super) fn of(shard: &'a Shard, dirty: &PartialTrie, turn: Option<&Turn<'_>>) -> Self {
         Self::find(&shard.trie, &shard.blocks, dirty, turn)
     }
@@ -138,11 +156,31 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Returns the blocks that can be patched, given what became of the changed pages: `None` where a page was not rewritten.
-    pub(crate) fn patched(&self, dirty: &PartialTrie, rewritten: &[Option<Stub>]) -> PatchedBlocks {
+    /// Decides which blocks can be patched, given what became of the changed pages: `None` where a page was not rewritten. Returns
+    /// the pages to be moved that these blocks name.
+    pub(crate) fn decide(
+        &mut self,
+        dirty: &PartialTrie,
+        rewritten: &[Option<Stub>],
+    ) -> Vec<MovablePage> {
+        let mut movable = Vec::new();
+        for changed in &mut self.blocks {
+            changed.decide(dirty, rewritten, &mut movable);
+        }
+        movable
+    }
+
+    /// Returns the blocks that can be patched, as [`Changes::decide`] has decided, with the places that pages have been `moved`
+    /// to.
+    pub(crate) fn patched(
+        &self,
+        dirty: &PartialTrie,
+        rewritten: &[Option<Stub>],
+        moved: &MovedPages,
+    ) -> PatchedBlocks {
         let mut patched = PatchedBlocks::default();
         for changed in &self.blocks {
-            changed.patch(dirty, rewritten, &mut patched);
+            changed.patch(dirty, rewritten, moved, &mut patched);
         }
         patched
     }
@@ -194,7 +232,6 @@ impl Finder<'_> {
     /// Finds what changes in a block, whose root is at `path` as the node of the dirty trie at `link` is.
     fn block<'b>(&mut self, block: &'b Arc<Block>, link: Link, path: Path) -> ChangedBlock<'b> {
         let first = self.pages.len();
-        let names_moved = self.turn.is_some_and(|turn| block.names(turn.is_moved));
         let mut changed = ChangedBlock {
             block,
             path,
@@ -202,9 +239,24 @@ impl Finder<'_> {
             pages: first..first,
             patches: Vec::new(),
             below: Vec::new(),
-            keeps_form: !names_moved,
+            movable: Vec::new(),
+            keeps_form: true,
         };
         self.node(0, link, &path, &mut changed);
+        if let Some(turn) = self.turn {
+            let ChangedBlock {
+                patches, movable, ..
+            } = &mut changed;
+            block.each_own_place(&mut |addr, at| {
+                let is_place =
+                    |patch: &Patch| matches!(patch, Patch::Page { place, .. } if *place == at);
+                if (turn.is_moved)(&addr) && !patches.iter().any(is_place) {
+                    movable.push(MovablePage { addr, at });
+                }
+            });
+            // Of others, changes of places can't be encoded ([`Block::encode_changes_to`]).
+            changed.keeps_form &= changed.movable.is_empty() || block.has_only_branches();
+        }
         changed.pages.end = self.pages.len();
         changed
     }
@@ -244,14 +296,12 @@ impl Finder<'_> {
                         continue;
                     };
                     let Some(stub) = old.at(nibble) else { continue };
-                    let (places, count) = (end - SHORT_PLACE_BYTES * old.count(), old.count());
                     match self.page(&stub, *child, &path.child(nibble)) {
                         PageChange::None => {}
                         PageChange::Other => to.keeps_form = false,
                         PageChange::Changed(page) => to.patches.push(Patch::Page {
-                            hash: places - HASH_BYTES * (count - rank),
-                            place: places + SHORT_PLACE_BYTES * rank,
-                            is_short: true,
+                            hash: old.hashes_at(end) + HASH_BYTES * rank,
+                            place: PlaceAt::short(end, old.mask, rank),
                             page,
                         }),
                     }
@@ -260,13 +310,8 @@ impl Finder<'_> {
             (Node::Page(stub), _) => match self.page(&stub, link, path) {
                 PageChange::None => {}
                 PageChange::Changed(page) if stub.place.is_some() => {
-                    let place = end - size_of::<u64>();
-                    to.patches.push(Patch::Page {
-                        hash,
-                        place,
-                        is_short: false,
-                        page,
-                    });
+                    let place = PlaceAt::long(end);
+                    to.patches.push(Patch::Page { hash, place, page });
                 }
                 PageChange::Changed(_) | PageChange::Other => to.keeps_form = false,
             },
@@ -293,21 +338,51 @@ fn mask_of(children: &[Link; 16]) -> u16 {
 }
 
 impl ChangedBlock<'_> {
-    /// Patches the block and those below it, as far as that is possible, and adds them to `patched`. Returns the block, if it
+    /// Decides whether the block can be patched, and those below it. Adds the pages to be moved that these name. Returns whether
+    /// this one can be.
+    fn decide(
+        &mut self,
+        dirty: &PartialTrie,
+        rewritten: &[Option<Stub>],
+        movable: &mut Vec<MovablePage>,
+    ) -> bool {
+        // A block below may be patched where this one is not.
+        for below in &mut self.below {
+            self.keeps_form &= below.decide(dirty, rewritten, movable);
+        }
+        let has_hash = |link| {
+            dirty
+                .cached_ref(link)
+                .and_then(|node: NodeRef| node.as_hash())
+        };
+        // What names the block has its reference.
+        self.keeps_form &= dirty.cached_ref(self.link).is_some();
+        self.keeps_form &= self.patches.iter().all(|patch| match patch {
+            Patch::Node(_, link) | Patch::Below { link, .. } => has_hash(*link).is_some(),
+            Patch::Page { place, page, .. } => rewritten[*page].is_some_and(|stub| {
+                stub.node.as_hash().is_some() && stub.place.is_some_and(|to| place.takes(to))
+            }),
+        });
+        if self.keeps_form {
+            movable.extend(&self.movable);
+        }
+        self.keeps_form
+    }
+
+    /// Patches the block and those below it that can be, and adds them to `patched`. Returns the block, if it
     /// is among them.
     fn patch(
         &self,
         dirty: &PartialTrie,
         rewritten: &[Option<Stub>],
+        moved: &MovedPages,
         patched: &mut PatchedBlocks,
     ) -> Option<Arc<Block>> {
-        // A block below may be patched where this one is not.
         let below = self.below.iter();
         let below: Vec<_> = below
-            .map(|block| block.patch(dirty, rewritten, patched))
+            .map(|block| block.patch(dirty, rewritten, moved, patched))
             .collect();
-        // What names the block has its reference.
-        if !self.keeps_form || dirty.cached_ref(self.link).is_none() {
+        if !self.keeps_form {
             return None;
         }
         let (mut bytes, mut names): (Box<[u8]>, Box<[_]>) =
@@ -315,17 +390,9 @@ impl ChangedBlock<'_> {
         for patch in &self.patches {
             let (hash, node) = match *patch {
                 Patch::Node(hash, link) => (hash, dirty.cached_ref(link)?),
-                Patch::Page {
-                    hash,
-                    place,
-                    is_short,
-                    page,
-                } => {
+                Patch::Page { hash, place, page } => {
                     let stub = rewritten[page]?;
-                    match is_short {
-                        true => put(&mut bytes, place, &short_place(stub.place?)?),
-                        false => put(&mut bytes, place, &stub.place?.get().to_le_bytes()),
-                    }
+                    place.put(&mut bytes, stub.place?)?;
                     (hash, stub.node)
                 }
                 Patch::Below {
@@ -338,49 +405,57 @@ impl ChangedBlock<'_> {
                     (hash, dirty.cached_ref(link)?)
                 }
             };
-            put(&mut bytes, hash, node.as_hash()?.as_slice());
+            bytes[hash..][..HASH_BYTES].copy_from_slice(node.as_hash()?.as_slice());
+        }
+        let mut has_moves = false;
+        for page in &self.movable {
+            if let Some(to) = moved.get(&page.addr) {
+                page.at.put(&mut bytes, *to)?;
+                has_moves = true;
+            }
         }
         let block = Arc::new(self.block.patched(bytes, names));
-        let pages = self.pages.clone();
         let one = PatchedBlock {
             block: block.clone(),
-            pages,
+            pages: self.pages.clone(),
+            has_moves,
         };
         patched.insert(self.path, one);
         Some(block)
     }
 }
 
-fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
-    bytes[at..][..new.len()].copy_from_slice(new);
-}
-
 impl Block {
     /// Appends the encoded changes from `before`, of which this block is a patched copy, for
     /// [`PartialTrie::decode_changes`]. The block's root has the reference `root`.
     pub(super) fn encode_changes_to(&self, before: &Self, root: NodeRef, out: &mut Vec<u8>) {
-        self.encode_node_changes(before, 0, Some(root), &mut ChangesEncoder(out));
+        let all = 0..self.bytes().len();
+        self.encode_node_changes(before, all, Some(root), &mut ChangesEncoder(out));
     }
 
-    /// Encodes the changes of the subtrie at offset `at`, whose reference is `node`. The form is the same: where a reference
-    /// is as before, so is all that is below it.
+    /// Encodes the changes of the subtrie whose nodes take the bytes `at`, and whose reference is `node`. The form is the same:
+    /// where bytes are as before, so are the blocks that they name, since those would have other references.
     fn encode_node_changes(
         &self,
         before: &Self,
-        at: usize,
+        at: Range<usize>,
         node: Option<NodeRef>,
         to: &mut ChangesEncoder<'_>,
     ) {
-        let (new, old) = (self.node(at), before.node(at));
+        let (new, old) = (self.node(at.start), before.node(at.start));
         match (new.node, old.node) {
             (Node::Branch(children), Node::Branch(_)) => {
                 to.branch(node, children.mask);
-                for start in (0..16).filter_map(|nibble| children.at(nibble)) {
-                    let at = new.end + start;
-                    let node = self.node(at).cached;
-                    match node == before.node(at).cached {
+                let starts = (0..16).filter_map(|nibble| children.at(nibble));
+                let mut starts = starts.map(|start| new.end + start).peekable();
+                while let Some(start) = starts.next() {
+                    let child = start..starts.peek().copied().unwrap_or(at.end);
+                    match self.bytes()[child.clone()] == before.bytes()[child.clone()] {
                         true => to.as_before(),
-                        false => self.encode_node_changes(before, at, node, to),
+                        false => {
+                            let node = self.node(start).cached;
+                            self.encode_node_changes(before, child, node, to);
+                        }
                     }
                 }
             }

@@ -7,16 +7,13 @@ use super::{
     openings::Turn,
     part_ref::PartRef,
     parts::PartCache,
-    patch::PatchedBlocks,
+    patch::{MovedPages, PatchedBlocks},
     read::{LoadedIndex, read_index},
     shard::copy,
     write::{IndexWriter, TouchedNodes},
 };
 use crate::{
-    base::{
-        counters::Counters,
-        layout::{addr_of_place, shard_prefix},
-    },
+    base::{counters::Counters, layout::shard_prefix},
     merge::places,
     pages::Pages,
 };
@@ -106,7 +103,7 @@ fn full(random: &mut Random, levels: usize) -> PartialTrie {
             return trie.push_stub(Stub {
                 node: NodeRef::hash(key(random)),
                 kind: Some(NodeKind::Branch),
-                place: Place::new(1 << 40 | random.below(1 << 24) << 16 | 63),
+                place: Place::new(1 << 40 | (trie.counts().1 as u64) << 16 | 63),
             });
         }
         let children = std::array::from_fn(|_| node(trie, random, levels - 1));
@@ -439,7 +436,7 @@ impl Change<'_> {
 
 #[test]
 fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_makes_of_them() {
-    let (mut patched_all, mut opened_all) = (0, 0);
+    let (mut patched_all, mut opened_all, mut moved_all) = (0, 0, 0);
     for (seed, one_in) in [(1, 2), (2, 10), (3, 100), (4, 1_000), (5, 1), (6, 30)] {
         let mut random = Random::new(seed);
         let whole = match seed % 3 {
@@ -450,14 +447,15 @@ fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_mak
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(seed));
         let old = index(&disk, &whole);
         let change = Change::of(&whole, random, one_in);
-        let (dirty, expected) = (&change.dirty, &change.expected);
-        let is_moved = |addr: &PageAddr| addr.segment() % 1_000 == 7;
+        let dirty = &change.dirty;
+        let mut expected = change.expected.clone();
+        let is_moved = |addr: &PageAddr| (addr.to_u64() >> 16).is_multiple_of(3);
         let turn = Turn {
             number: 3,
             is_moved: &is_moved,
         };
         for turn in [None, Some(&turn)] {
-            let changes = old.changes(SHARD, dirty, turn).unwrap();
+            let mut changes = old.changes(SHARD, dirty, turn).unwrap();
             let found: Vec<_> = changes
                 .pages
                 .iter()
@@ -476,7 +474,28 @@ fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_mak
                     (at % 50 != 49).then_some(*after)
                 })
                 .collect();
-            let mut patched = changes.patched(dirty, &rewritten);
+            // Half of the pages to be moved are.
+            let movable = changes.decide(dirty, &rewritten);
+            assert_eq!(movable.is_empty(), turn.is_none() || one_in == 1);
+            let mut random = Random::new(seed + 100);
+            let mut moved = MovedPages::default();
+            for movable in movable.iter().step_by(2) {
+                assert!(is_moved(&movable.addr));
+                let place = page(&mut random);
+                if movable.can_be_at(place) {
+                    moved.insert(movable.addr, place);
+                }
+            }
+            for (addr, link) in places(&expected) {
+                if let Some(to) = moved.get(&addr) {
+                    let stub = expected.as_stub(link).unwrap();
+                    let place = Some(*to);
+                    expected.set_stub(link, Stub { place, ..stub });
+                }
+            }
+            moved_all += moved.len();
+            let expected = &expected;
+            let mut patched = changes.patched(dirty, &rewritten, &moved);
             let opened = old.opened(SHARD, dirty, turn, &mut patched).unwrap();
             let Opened::Blocks(blocks) = &opened.opened else {
                 panic!("an index in memory")
@@ -495,18 +514,6 @@ fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_mak
             assert!(patched == left, "{} of {}", patched.len(), left.len());
             patched_all += blocks.patched_pages().count();
             opened_all += blocks.opened();
-            // Pages to be moved are named by what is opened.
-            let named = places(&opened.trie).into_iter().map(|(addr, _)| addr);
-            let named: HashSet<_> = named
-                .filter(|addr| turn.is_some() && is_moved(addr))
-                .collect();
-            let to_be_moved = change
-                .pages
-                .iter()
-                .filter_map(|(_, before, _)| before.place);
-            let to_be_moved = to_be_moved.map(addr_of_place).filter(|_| turn.is_some());
-            let to_be_moved: HashSet<_> = to_be_moved.filter(is_moved).collect();
-            assert!(named.is_superset(&to_be_moved));
             // What the walk of a merge makes of it.
             let mut after = PartialTrie::new(*expected.base());
             let mut blinded = |after: &mut PartialTrie, link: Link, at: &Path| {
@@ -552,6 +559,7 @@ fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_mak
     }
     assert!(patched_all > 1_000, "{patched_all} blocks patched");
     assert!(opened_all > 100, "{opened_all} blocks opened");
+    assert!(moved_all > 1_000, "{moved_all} pages moved");
 }
 
 #[test]

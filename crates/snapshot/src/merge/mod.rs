@@ -41,6 +41,7 @@ use crate::{
 };
 use cambium_store::PageAddr;
 use cambium_trie::{PartialTrie, SHARDS, Stub};
+use clean::Moved;
 use rayon::prelude::*;
 use rewrite::RewrittenPages;
 use std::{collections::HashSet, mem, sync::Arc};
@@ -80,9 +81,12 @@ pub fn merge(
         let rewrite =
             |changed| RewrittenPages::new(changed, trie, held, sizes.split_above(), pages);
         let (mut rewritten, mut patched) = (None, PatchedBlocks::default());
+        let mut moved = Moved::default();
         if let Some(mut changes) = old.index.changes(shard, trie, turn.as_ref()) {
             let all = rewrite(mem::take(&mut changes.pages))?;
-            patched = changes.patched(trie, &all.stubs);
+            let movable = changes.decide(trie, &all.stubs);
+            moved = cleaning.move_named(movable, all.bytes, pages)?;
+            patched = changes.patched(trie, &all.stubs, &moved.places);
             rewritten = Some(all);
         }
         let opened = || (old.index).opened(shard, trie, turn.as_ref(), &mut patched);
@@ -120,7 +124,8 @@ pub fn merge(
             before_all + merged.pages,
             "each page that was there or was written is named or dead, once"
         );
-        let mut dead_parts = cleaning.clean(&mut before, &mut merged, pages)?;
+        merged.dead.append(&mut moved.dead);
+        let mut dead_parts = cleaning.clean(&mut before, &mut merged, moved.bytes, pages)?;
         dead_parts.extend(index.put_edited(
             shard,
             &before,
