@@ -90,11 +90,6 @@ pub struct PrefetchedPages {
 }
 
 impl PrefetchedPages {
-    /// Returns all pages, in path order.
-    pub(crate) fn all(&self) -> &[PlacedPage] {
-        &self.pages
-    }
-
     /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
     /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {

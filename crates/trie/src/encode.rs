@@ -57,14 +57,6 @@ impl<'a> Before<'a> {
         Self { link, ..self }
     }
 
-    /// Returns the root of the subtrie if it is blinded.
-    fn stub(self) -> Option<&'a Stub> {
-        match self.trie.visit(self.link) {
-            NodeView::Stub(stub) => Some(stub),
-            _ => None,
-        }
-    }
-
     fn child(self, nibble: usize) -> Option<Self> {
         match self.trie.visit(self.link) {
             NodeView::Branch { children } => Some(self.at(children[nibble])),
@@ -93,52 +85,16 @@ impl<'a> Before<'a> {
 struct Encoding<'a> {
     /// Length of the output, in bytes, at which encoding stops.
     len_max: usize,
-    /// See [`PartialTrie::encode_edits_to`].
-    unfolds: &'a Unfolds<'a>,
+    /// Appends the nodes of the subtrie that a blinded node stands for, and returns whether it did.
+    unfolds: &'a dyn Fn(&Stub, &mut Vec<u8>) -> bool,
 }
-
-/// Appends the subtrie that a blinded node stands for, given the blinded node that the older trie has at the same path, if it
-/// has one. Returns whether it did.
-type Unfolds<'a> = dyn Fn(&Stub, Option<&Stub>, &mut Vec<u8>) -> bool + 'a;
 
 impl Encoding<'_> {
     /// Everything, with blinded nodes as they are.
     const WHOLE: Encoding<'static> = Encoding {
         len_max: usize::MAX,
-        unfolds: &|_, _, _| false,
+        unfolds: &|_, _| false,
     };
-}
-
-/// Appends the encoded difference of a subtrie to an older one, node by node in path order, where neither of the two is a
-/// [`PartialTrie`]: as [`PartialTrie::encode_edits_to`] does.
-pub struct ChangesEncoder<'a>(pub &'a mut Vec<u8>);
-
-impl ChangesEncoder<'_> {
-    /// A subtrie that is as before.
-    pub fn as_before(&mut self) {
-        self.0.push(AS_BEFORE);
-    }
-
-    /// A branch with its reference. Its children follow: those that `mask` has, bit by nibble.
-    pub fn branch(&mut self, node: Option<NodeRef>, mask: u16) {
-        put_head(self.0, BRANCH, node);
-        self.0.extend_from_slice(&mask.to_le_bytes());
-    }
-
-    /// A blinded node.
-    pub fn stub(&mut self, stub: &Stub) {
-        let kind = match stub.kind {
-            None => 0,
-            Some(NodeKind::Branch) => 1,
-            Some(NodeKind::Extension) => 2,
-            Some(NodeKind::Leaf) => 3,
-        };
-        let place = if stub.place.is_some() { HAS_PLACE } else { 0 };
-        put_head(self.0, STUB | kind << KIND_SHIFT | place, Some(stub.node));
-        if let Some(place) = stub.place {
-            self.0.extend_from_slice(&place.get().to_le_bytes());
-        }
-    }
 }
 
 impl PartialTrie {
@@ -212,14 +168,14 @@ impl PartialTrie {
     ///
     /// Panics if the tries do not have the same base.
     pub fn encode_changes_to(&self, before: &Self, out: &mut Vec<u8>) {
-        self.encode_edits_to(before, &|_| true, &|_, _, _| false, out);
+        self.encode_edits_to(before, &|_| true, &|_, _| false, out);
     }
 
     /// Like [`Self::encode_changes_to`], for a trie that is an edited copy of `before`. `is_touched`
     /// returns false for links of expanded nodes which, with all that is below them, are the same in
     /// both tries. They are not walked. `unfolds` is called for each blinded node that `before` does
-    /// not have at its place, with the one that it has there, if any: it may append the nodes of its subtrie
-    /// ([`Self::encode_nodes_to`]), or their difference to that of the older one ([`ChangesEncoder`]), and returns whether it did.
+    /// not have at its place: it may append the nodes of its subtrie ([`Self::encode_nodes_to`]), and
+    /// returns whether it did.
     ///
     /// # Panics
     ///
@@ -228,7 +184,7 @@ impl PartialTrie {
         &self,
         before: &Self,
         is_touched: &dyn Fn(Link) -> bool,
-        unfolds: &Unfolds<'_>,
+        unfolds: &dyn Fn(&Stub, &mut Vec<u8>) -> bool,
         out: &mut Vec<u8>,
     ) {
         assert_eq!(self.base, before.base, "tries of the same place");
@@ -313,9 +269,10 @@ impl PartialTrie {
         match self.visit(link) {
             NodeView::Empty => out.push(EMPTY),
             NodeView::Branch { children } => {
+                put_head(out, BRANCH, memo);
                 let present = (0..16).filter(|&at| !children[at].is_empty());
                 let mask = present.clone().fold(0u16, |mask, at| mask | 1 << at);
-                ChangesEncoder(out).branch(memo, mask);
+                out.extend_from_slice(&mask.to_le_bytes());
                 below = out.len();
                 for at in present {
                     let before = before.and_then(|before| before.child(at));
@@ -366,8 +323,20 @@ impl PartialTrie {
             }
             NodeView::Stub(stub)
                 if !before.is_some_and(|before| self.is_as_before(link, before, &[]))
-                    && (encoding.unfolds)(stub, before.and_then(Before::stub), out) => {}
-            NodeView::Stub(stub) => ChangesEncoder(out).stub(stub),
+                    && (encoding.unfolds)(stub, out) => {}
+            NodeView::Stub(stub) => {
+                let kind = match stub.kind {
+                    None => 0,
+                    Some(NodeKind::Branch) => 1,
+                    Some(NodeKind::Extension) => 2,
+                    Some(NodeKind::Leaf) => 3,
+                };
+                let place = if stub.place.is_some() { HAS_PLACE } else { 0 };
+                put_head(out, STUB | kind << KIND_SHIFT | place, Some(stub.node));
+                if let Some(place) = stub.place {
+                    out.extend_from_slice(&place.get().to_le_bytes());
+                }
+            }
         }
         if before.is_some_and(|before| self.is_as_before(link, before, &out[below..])) {
             out.truncate(start);

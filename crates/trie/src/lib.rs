@@ -105,7 +105,6 @@ pub use binary_proof::{BinaryProof, BinaryProofError, ProofPart};
 pub use cambium_keccak::Batch;
 pub use commitment::{Commitment, CommitmentName};
 pub use divide::DetachedStorage;
-pub use encode::ChangesEncoder;
 pub use entry_proof::{
     ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, LayeredCommit,
     LayeredEntryProof, LayeredEntryProver, ProvedLayeredUpdate, ProvedRange, ProvedUpdate,

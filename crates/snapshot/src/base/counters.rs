@@ -127,10 +127,8 @@ counters! {
         index_parts_written,
         /// Bytes of these parts. They are in `page_bytes_written` too.
         index_bytes_written,
-        /// Blocks of an index in memory that merges have decoded to change their form, or to move pages that they name.
+        /// Blocks of an index in memory that merges have decoded, to change them or to move pages that they name.
         index_blocks_opened,
-        /// Blocks of an index in memory that merges have patched, without those below one that was.
-        index_blocks_patched,
         /// Trie nodes hashed, by state roots, merges and checks.
         node_hashes,
         /// State roots computed.

@@ -12,8 +12,8 @@
 //! others belong to the old index and the new one. A blinded node takes 38 bytes in a block, and 48 in
 //! a trie.
 //!
-//! Look-ups read the encoded bytes. An update of the trie decodes one block at a time. A merge patches copies of the blocks in
-//! which only references and places of pages change (`patch.rs`). Blocks are never on disk: checkpoints have tries, as `write.rs` says. So the bytes are always ones that
+//! Look-ups read the encoded bytes. An update of the trie decodes one block at a time. Blocks are
+//! never on disk: checkpoints have tries, as `write.rs` says. So the bytes are always ones that
 //! [`BlockBuilder`] has written, and a block that can't be decoded is a bug.
 
 use super::part_ref::PartRef;
@@ -68,7 +68,7 @@ const BELOW: u8 = 9;
 const HAS_REF: u8 = 0x10;
 const IS_INLINE: u8 = 0x20;
 const KIND_SHIFT: u8 = 6;
-pub(super) const HASH_BYTES: usize = 32;
+const HASH_BYTES: usize = 32;
 
 // Short place.
 //
@@ -169,8 +169,8 @@ pub(crate) enum Blinded<'a> {
 
 /// The children of a branch that are all pages.
 #[derive(Clone, Copy)]
-pub(super) struct PageNodes<'a> {
-    pub(super) mask: u16,
+struct PageNodes<'a> {
+    mask: u16,
     kinds: u32,
     hashes: &'a [u8],
     places: &'a [u8],
@@ -189,7 +189,7 @@ impl<'a> PageNodes<'a> {
     }
 
     /// The blinded node at `nibble`, or `None` if there is none.
-    pub(super) fn at(&self, nibble: u8) -> Option<Stub> {
+    fn at(&self, nibble: u8) -> Option<Stub> {
         let rank = rank_of(self.mask, nibble)?;
         let hash = self.hashes[rank * HASH_BYTES..].first_chunk::<HASH_BYTES>()?;
         Some(Stub {
@@ -199,23 +199,13 @@ impl<'a> PageNodes<'a> {
         })
     }
 
-    /// Where the hashes begin, given where the node ends.
-    pub(super) const fn hashes_at(&self, end: usize) -> usize {
-        end - self.hashes.len() - self.places.len()
-    }
-
-    /// Number of the children.
-    pub(super) const fn count(&self) -> usize {
-        self.mask.count_ones() as usize
-    }
-
     fn place(&self, rank: usize) -> Option<Place> {
         place_of_short(*self.places[rank * SHORT_PLACE_BYTES..].first_chunk()?)
     }
 }
 
 /// Number of the children before `nibble`, or `None` if there is no child there.
-pub(super) const fn rank_of(mask: u16, nibble: u8) -> Option<usize> {
+const fn rank_of(mask: u16, nibble: u8) -> Option<usize> {
     let bit = 1 << nibble;
     if mask & bit == 0 {
         return None;
@@ -225,15 +215,15 @@ pub(super) const fn rank_of(mask: u16, nibble: u8) -> Option<usize> {
 
 /// The children of another branch.
 #[derive(Clone, Copy)]
-pub(super) struct Children<'a> {
-    pub(super) mask: u16,
+struct Children<'a> {
+    mask: u16,
     /// Where each begins, in bytes from the end of this table.
     starts: &'a [u8],
 }
 
 impl Children<'_> {
     /// Where the child at `nibble` begins, if there is one.
-    pub(super) fn at(&self, nibble: u8) -> Option<usize> {
+    fn at(&self, nibble: u8) -> Option<usize> {
         let rank = rank_of(self.mask, nibble)?;
         let start = self.starts[2 * rank..].first_chunk()?;
         Some(u16::from_le_bytes(*start).into())
@@ -241,7 +231,7 @@ impl Children<'_> {
 }
 
 /// A node as it is encoded. Its child, or its children, begin where its own bytes end.
-pub(super) enum Node<'a> {
+enum Node<'a> {
     Empty,
     Branch(Children<'a>),
     Pages(PageNodes<'a>),
@@ -254,12 +244,12 @@ pub(super) enum Node<'a> {
 }
 
 /// A node that was read.
-pub(super) struct ReadNode<'a> {
-    pub(super) node: Node<'a>,
-    /// The reference, unless the node is the block's root.
-    pub(super) cached: Option<NodeRef>,
+struct ReadNode<'a> {
+    node: Node<'a>,
+    /// The reference, unless the node is the block's root or blinded.
+    cached: Option<NodeRef>,
     /// Where its own bytes end in the block.
-    pub(super) end: usize,
+    end: usize,
 }
 
 fn read_node<'a>(reader: &mut Reader<'a>) -> Result<(Node<'a>, Option<NodeRef>), DecodeError> {
@@ -314,8 +304,8 @@ fn read_node<'a>(reader: &mut Reader<'a>) -> Result<(Node<'a>, Option<NodeRef>),
 }
 
 impl Block {
-    /// A block of these encoded nodes, which name the blocks `below` by their numbers.
-    fn new(bytes: Box<[u8]>, below: Box<[Arc<Self>]>) -> Self {
+    fn new(bytes: &[u8], below: Vec<Arc<Self>>) -> Self {
+        let (bytes, below): (Box<[u8]>, _) = (bytes.into(), below.into_boxed_slice());
         // Of its own allocation, two counts.
         let own = size_of::<Self>() + 2 * size_of::<usize>();
         let lower = below.iter().map(|block| block.memory_bytes);
@@ -340,38 +330,21 @@ impl Block {
 
     /// Whether the block names blocks below, or a page for which `is_wanted` is true.
     pub(super) fn may_lead_to(&self, is_wanted: &dyn Fn(&PageAddr) -> bool) -> bool {
-        !self.below.is_empty() || self.names(is_wanted)
-    }
-
-    /// Whether the block itself names a page for which `is_wanted` is true.
-    pub(super) fn names(&self, is_wanted: &dyn Fn(&PageAddr) -> bool) -> bool {
-        let mut is_named = false;
-        self.each_own_page(&mut |addr| is_named |= is_wanted(&addr));
+        let mut is_named = !self.below.is_empty();
+        if !is_named {
+            self.each_page(&mut |addr| is_named |= is_wanted(&addr));
+        }
         is_named
     }
 
-    /// Returns the block that has other references and places at the same nodes: `bytes` are as many as before, and each block
-    /// of `below` takes as much memory as that before.
-    pub(super) const fn patched(&self, bytes: Box<[u8]>, below: Box<[Arc<Self>]>) -> Self {
-        Self {
-            bytes,
-            below,
-            memory_bytes: self.memory_bytes,
-        }
-    }
-
     /// The blocks that its blinded nodes name, by their numbers.
-    pub(super) fn below(&self) -> &[Arc<Self>] {
+    #[cfg(test)]
+    pub(crate) fn below(&self) -> &[Arc<Self>] {
         &self.below
     }
 
-    /// The encoded nodes.
-    pub(super) const fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
     /// Reads the node at offset `at`.
-    pub(super) fn node(&self, at: usize) -> ReadNode<'_> {
+    fn node(&self, at: usize) -> ReadNode<'_> {
         let mut reader = Reader::new(&self.bytes[at..]);
         let (node, cached) = read_node(&mut reader).expect("a node that was encoded here");
         ReadNode {
@@ -526,97 +499,34 @@ impl Block {
 
     /// Calls `visit` for each page that the block and those below it name.
     pub(crate) fn each_page(&self, visit: &mut dyn FnMut(PageAddr)) {
-        self.each_own_page(visit);
-        self.below.iter().for_each(|block| block.each_page(visit));
-    }
-
-    /// Whether all inner nodes of the block are branches.
-    pub(super) fn has_only_branches(&self) -> bool {
-        let mut at = 0;
-        while at < self.bytes.len() {
-            let ReadNode { node, end, .. } = self.node(at);
-            if matches!(node, Node::Extension(_) | Node::Account(..)) {
-                return false;
-            }
-            at = end;
-        }
-        true
-    }
-
-    /// Calls `visit` for each page that the block itself names.
-    fn each_own_page(&self, visit: &mut dyn FnMut(PageAddr)) {
-        self.each_own_place(&mut |addr, _| visit(addr));
-    }
-
-    /// Calls `visit` for each page that the block itself names, with where its place is encoded.
-    pub(super) fn each_own_place(&self, visit: &mut dyn FnMut(PageAddr, PlaceAt)) {
         let mut at = 0;
         while at < self.bytes.len() {
             let ReadNode { node, end, .. } = self.node(at);
             match node {
-                Node::Page(Stub {
-                    place: Some(place), ..
-                }) => visit(addr_of_place(place), PlaceAt::long(end)),
+                Node::Page(stub) => {
+                    stub.place
+                        .map(addr_of_place)
+                        .into_iter()
+                        .for_each(&mut *visit);
+                }
                 Node::Pages(pages) => {
-                    for rank in 0..pages.count() {
-                        if let Some(place) = pages.place(rank) {
-                            visit(addr_of_place(place), PlaceAt::short(end, pages.mask, rank));
-                        }
-                    }
+                    let count = pages.mask.count_ones() as usize;
+                    let places = (0..count).filter_map(|rank| pages.place(rank));
+                    places.map(addr_of_place).for_each(&mut *visit);
                 }
                 _ => {}
             }
             at = end;
         }
-    }
-}
-
-/// Where the place of a page is encoded in a block.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct PlaceAt {
-    offset: usize,
-    is_short: bool,
-}
-
-impl PlaceAt {
-    /// In a page's node that ends at `end`.
-    pub(super) const fn long(end: usize) -> Self {
-        Self {
-            offset: end - size_of::<u64>(),
-            is_short: false,
-        }
-    }
-
-    /// In a branch of pages that ends at `end`, after the places of `rank` others.
-    pub(super) const fn short(end: usize, mask: u16, rank: usize) -> Self {
-        let left = mask.count_ones() as usize - rank;
-        Self {
-            offset: end - SHORT_PLACE_BYTES * left,
-            is_short: true,
-        }
-    }
-
-    /// Whether another place can be encoded there.
-    pub(super) fn takes(self, place: Place) -> bool {
-        !self.is_short || short_place(place).is_some()
-    }
-
-    /// Encodes another place there, if it can be.
-    pub(super) fn put(self, bytes: &mut [u8], place: Place) -> Option<()> {
-        let to = &mut bytes[self.offset..];
-        match self.is_short {
-            true => to[..SHORT_PLACE_BYTES].copy_from_slice(&short_place(place)?),
-            false => to[..size_of::<u64>()].copy_from_slice(&place.get().to_le_bytes()),
-        }
-        Some(())
+        self.below.iter().for_each(|block| block.each_page(visit));
     }
 }
 
 /// Divides a trie of the index into its top and blocks.
 pub(crate) struct Splitter<'a> {
     trie: &'a PartialTrie,
-    /// Blocks that the trie's blinded nodes name, by their numbers.
-    unopened: &'a [&'a Arc<Block>],
+    /// Blocks that the trie's blinded nodes name, by their numbers, with their paths.
+    unopened: &'a [(&'a Arc<Block>, Path)],
     /// Roots of the subtries that become blocks.
     cuts: HashSet<Link, FxBuildHasher>,
 }
@@ -629,7 +539,7 @@ impl<'a> Splitter<'a> {
     /// [`StateError::Broken`] if a node is not hashed, or names a block that is not there.
     pub(crate) fn new(
         trie: &'a PartialTrie,
-        unopened: &'a [&'a Arc<Block>],
+        unopened: &'a [(&'a Arc<Block>, Path)],
     ) -> Result<Self, StateError> {
         let mut splitter = Self {
             trie,
@@ -645,7 +555,7 @@ impl<'a> Splitter<'a> {
     pub(crate) fn block_at(&self, link: Link, bytes: &mut Vec<u8>) -> Option<Arc<Block>> {
         if let NodeView::Stub(stub) = self.trie.visit(link) {
             let number = PartRef::of(stub)?.number();
-            return Some(self.unopened[number].clone());
+            return Some(self.unopened[number].0.clone());
         }
         if !self.cuts.contains(&link) {
             return None;
@@ -657,7 +567,7 @@ impl<'a> Splitter<'a> {
             below: Vec::new(),
         };
         builder.put_root(link);
-        let block = Block::new(builder.bytes[start..].into(), builder.below.into());
+        let block = Block::new(&builder.bytes[start..], builder.below);
         bytes.truncate(start);
         Some(Arc::new(block))
     }
@@ -680,7 +590,7 @@ impl<'a> Splitter<'a> {
                 None => HEAD + SHORT_PLACE_BYTES,
                 // As if it were opened, so that a shard is divided alike whatever is open.
                 Some(part) => match self.unopened.get(part.number()) {
-                    Some(block) => HEAD + block.bytes.len(),
+                    Some((block, _)) => HEAD + block.bytes.len(),
                     None => {
                         return Err(StateError::Broken {
                             path: *trie.base(),

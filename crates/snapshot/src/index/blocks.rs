@@ -4,13 +4,12 @@ use super::{
     block::{BLOCK_BYTES_MAX, Blinded, Block, Splitter},
     openings::{Openings, Turn},
     part_ref::PartRef,
-    patch::{PatchedBlock, PatchedBlocks},
     shard::{Shard, copy, memory_of},
 };
 use crate::base::error::StateError;
 use cambium_primitives::Path;
 use cambium_trie::{Link, NodeView, PartialTrie, Stub};
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 /// Bytes of blocks that have their turn in a merge, for each expanded node of the dirty trie: about a quarter of a block for
 /// each page that is written. The blocks that a merge changes anyway name most of the pages that it moves; by their turns come
@@ -20,28 +19,10 @@ const BYTES_IN_TURN_PER_NODE: usize = 100;
 /// The blocks of an opened shard that were not opened. Blinded nodes of its trie name them by number.
 #[derive(Default)]
 pub(crate) struct UnopenedBlocks<'a> {
-    /// The blocks by their numbers.
-    blocks: Vec<UnopenedBlock<'a>>,
+    /// The blocks by their numbers, with the paths of their roots.
+    blocks: Vec<(&'a Arc<Block>, Path)>,
     /// Number of the blocks that were opened.
     opened: u64,
-}
-
-/// A block that was not opened.
-struct UnopenedBlock<'a> {
-    /// The block as it was before the merge.
-    before: &'a Arc<Block>,
-    /// Path of its root.
-    path: Path,
-    /// What the merge has made of it. `None` if it stays as it was.
-    patched: Option<PatchedBlock>,
-}
-
-impl UnopenedBlock<'_> {
-    /// The block as it is after the merge.
-    fn after(&self) -> &Arc<Block> {
-        let patched = self.patched.as_ref();
-        patched.map_or(self.before, |patched| &patched.block)
-    }
 }
 
 /// What a walk of a shard meets, in path order.
@@ -50,61 +31,15 @@ enum Met<'a> {
     Block(&'a Block),
 }
 
-/// What becomes of a block that a walk meets.
-enum Opens {
-    /// It is opened.
-    Yes,
-    /// It is not, and was patched, or stays as it was.
-    No(Option<PatchedBlock>),
-}
-
 impl<'a> UnopenedBlocks<'a> {
     /// Returns the blinded node for the block whose root is `root`, at `path`.
-    fn add(
-        &mut self,
-        before: &'a Arc<Block>,
-        root: &Stub,
-        path: &Path,
-        patched: Option<PatchedBlock>,
-    ) -> Stub {
+    fn add(&mut self, block: &'a Arc<Block>, root: &Stub, path: &Path) -> Stub {
         let number = self.blocks.len();
-        self.blocks.push(UnopenedBlock {
-            before,
-            path: *path,
-            patched,
-        });
+        self.blocks.push((block, *path));
         Stub {
             place: Some(PartRef::block(number).to_place()),
             ..*root
         }
-    }
-
-    /// Returns `trie`, whose blinded nodes name these blocks, with all of them opened.
-    pub(crate) fn joined(&self, trie: &PartialTrie) -> PartialTrie {
-        let block_of = |number: usize| self.blocks[number].after();
-        open(
-            trie,
-            &block_of,
-            &mut |_, _| Opens::Yes,
-            &mut UnopenedBlocks::default(),
-        )
-    }
-
-    /// Returns the trie that was opened, with all blocks opened as they were before the merge.
-    pub(crate) fn joined_before(&self, trie: &PartialTrie) -> PartialTrie {
-        let block_of = |number: usize| self.blocks[number].before;
-        open(
-            trie,
-            &block_of,
-            &mut |_, _| Opens::Yes,
-            &mut Self::default(),
-        )
-    }
-
-    /// Whether `stub` names a block that was patched.
-    pub(crate) fn is_patched(&self, stub: &Stub) -> bool {
-        let block = PartRef::of(stub).map(|part| &self.blocks[part.number()]);
-        block.is_some_and(|block| block.patched.is_some())
     }
 
     /// Number of the blocks that were opened.
@@ -112,45 +47,22 @@ impl<'a> UnopenedBlocks<'a> {
         self.opened
     }
 
-    /// The changed pages that patched blocks name: ranges of those that the merge has found.
-    pub(crate) fn patched_pages(&self) -> impl Iterator<Item = Range<usize>> {
-        let patched = self
-            .blocks
-            .iter()
-            .filter_map(|block| block.patched.as_ref());
-        patched.map(|patched| patched.pages.clone())
+    /// Returns `trie`, whose blinded nodes name these blocks, with all of them opened.
+    pub(crate) fn joined(&self, trie: &PartialTrie) -> PartialTrie {
+        let block_of = |number: usize| self.blocks[number].0;
+        open(trie, &block_of, &mut |_, _| true, &mut Self::default())
     }
 
     /// Appends the encoded nodes of the block that `stub` names, and of all below it, to `out`, and
-    /// returns true; or only what has changed of them, if the shard had the block there `before`. Returns false if it names
-    /// none.
-    pub(crate) fn encode_nodes_to(
-        &self,
-        stub: &Stub,
-        before: Option<&Stub>,
-        out: &mut Vec<u8>,
-    ) -> bool {
+    /// returns true. Returns false if it names none.
+    pub(crate) fn encode_nodes_to(&self, stub: &Stub, out: &mut Vec<u8>) -> bool {
         let Some(part) = PartRef::of(stub) else {
             return false;
         };
-        let block = &self.blocks[part.number()];
-        if before.is_some_and(|before| before.place == stub.place) {
-            block
-                .after()
-                .encode_changes_to(block.before, stub.node, out);
-            return true;
-        }
-        let path = &block.path;
+        let (block, path) = &self.blocks[part.number()];
         let mut trie = PartialTrie::part(*path);
-        let none = &mut UnopenedBlocks::default();
-        let root = graft(
-            &mut trie,
-            block.after(),
-            stub,
-            path,
-            &mut |_, _| Opens::Yes,
-            none,
-        );
+        let none = &mut Self::default();
+        let root = graft(&mut trie, block, stub, path, &mut |_, _| true, none);
         trie.encode_nodes_to(root, out);
         true
     }
@@ -162,8 +74,7 @@ impl<'a> UnopenedBlocks<'a> {
     ///
     /// [`StateError::Broken`] if a node is not hashed.
     pub(super) fn split(&self, trie: &PartialTrie) -> Result<SplitShard, StateError> {
-        let unopened: Vec<_> = self.blocks.iter().map(UnopenedBlock::after).collect();
-        let splitter = Splitter::new(trie, &unopened)?;
+        let splitter = Splitter::new(trie, &self.blocks)?;
         let (mut blocks, mut bytes) = (Vec::new(), Vec::new());
         let mut top = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
         let mut cut = |top: &mut PartialTrie, link: Link, _: &Path| {
@@ -213,7 +124,7 @@ pub(super) fn split(whole: &PartialTrie) -> Result<SplitShard, StateError> {
 pub(super) fn joined(shard: &Shard) -> PartialTrie {
     let none = &mut UnopenedBlocks::default();
     let block_of = |number: usize| &shard.blocks[number];
-    open(&shard.trie, &block_of, &mut |_, _| Opens::Yes, none)
+    open(&shard.trie, &block_of, &mut |_, _| true, none)
 }
 
 /// The blocks of a shard that have their turn: a range of their bytes, in the order in which a walk meets them.
@@ -240,55 +151,39 @@ impl<'a> BlocksInTurn<'a> {
         }
     }
 
-    /// Whether a block that is met has its turn.
-    fn opens(&self, block: &Block) -> bool {
+    /// Whether to open a block that is met, which a merge changes if `is_changed`.
+    fn opens(&mut self, block: &Block, is_changed: bool) -> bool {
         let (start, end) = (self.before, self.before + block.memory_bytes());
         let last = self.first + self.len;
         // At the end it goes on at the beginning.
         let is_in_range = start < last && self.first < end || start < last.saturating_sub(self.all);
-        is_in_range && block.may_lead_to(self.turn.is_moved)
-    }
-
-    /// Notes that a block was met, and whether those below it are met next.
-    fn met(&mut self, block: &Block, is_opened: bool) {
-        self.before += match is_opened {
-            true => block.own_memory_bytes(),
-            false => block.memory_bytes(),
+        let opens = is_changed || is_in_range && block.may_lead_to(self.turn.is_moved);
+        self.before = match opens {
+            true => start + block.own_memory_bytes(),
+            false => end,
         };
+        opens
     }
 }
 
 /// Returns a shard in memory for a merge of the dirty trie `dirty`, with those blocks opened that the
-/// merge may change and that were not `patched`, and the others. With `turn`, blocks are opened too that have this turn and may
-/// lead to a page to be moved.
+/// merge may change, and the others. With `turn`, blocks are opened too that have this turn and may lead to a page to be moved.
 pub(super) fn opened<'a>(
     shard: &'a Shard,
     dirty: &PartialTrie,
     turn: Option<&Turn<'_>>,
-    patched: &mut PatchedBlocks,
 ) -> (PartialTrie, UnopenedBlocks<'a>) {
     let (mut openings, mut unopened) = (Openings::of(dirty), UnopenedBlocks::default());
     let mut in_turn = turn.map(|turn| BlocksInTurn::of(turn, shard, dirty));
     let mut opens = |met: Met<'_>, at: &Path| match met {
         Met::Page => {
             openings.reached(at);
-            Opens::No(None)
+            false
         }
         Met::Block(block) => {
-            // A patched block may already have the places of moved pages.
-            let has_moves = patched.get(at).is_some_and(|patched| patched.has_moves);
-            let has_turn = in_turn.as_ref().is_some_and(|turn| turn.opens(block)) && !has_moves;
-            let opens = match openings.opens(at) {
-                _ if has_turn => Opens::Yes,
-                true => patched
-                    .remove(at)
-                    .map_or(Opens::Yes, |patched| Opens::No(Some(patched))),
-                false => Opens::No(None),
-            };
-            if let Some(turn) = &mut in_turn {
-                turn.met(block, matches!(opens, Opens::Yes));
-            }
-            opens
+            let is_changed = openings.opens(at);
+            let in_turn = in_turn.as_mut();
+            in_turn.map_or(is_changed, |turn| turn.opens(block, is_changed))
         }
     };
     let block_of = |number: usize| &shard.blocks[number];
@@ -311,7 +206,7 @@ pub(super) fn block_as_trie(
         block,
         root,
         &path,
-        &mut |_, _| Opens::No(None),
+        &mut |_, _| false,
         &mut unopened,
     );
     trie.set_root(root);
@@ -323,7 +218,7 @@ pub(super) fn block_as_trie(
 fn open<'a>(
     trie: &PartialTrie,
     block_of: &dyn Fn(usize) -> &'a Arc<Block>,
-    opens: &mut dyn FnMut(Met<'_>, &Path) -> Opens,
+    opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
     unopened: &mut UnopenedBlocks<'a>,
 ) -> PartialTrie {
     let mut whole = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
@@ -349,16 +244,14 @@ fn graft_or_name<'a>(
     block: &'a Arc<Block>,
     root: &Stub,
     path: &Path,
-    opens: &mut dyn FnMut(Met<'_>, &Path) -> Opens,
+    opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
     unopened: &mut UnopenedBlocks<'a>,
 ) -> Link {
-    match opens(Met::Block(block), path) {
-        Opens::Yes => {
-            unopened.opened += 1;
-            graft(trie, block, root, path, opens, unopened)
-        }
-        Opens::No(patched) => trie.push_stub(unopened.add(block, root, path, patched)),
+    if opens(Met::Block(block), path) {
+        unopened.opened += 1;
+        return graft(trie, block, root, path, opens, unopened);
     }
+    trie.push_stub(unopened.add(block, root, path))
 }
 
 /// Adds the nodes of a block at `path` to `trie`, and those of the blocks below it that `opens` says.
@@ -367,7 +260,7 @@ fn graft<'a>(
     block: &'a Block,
     root: &Stub,
     path: &Path,
-    opens: &mut dyn FnMut(Met<'_>, &Path) -> Opens,
+    opens: &mut dyn FnMut(Met<'_>, &Path) -> bool,
     unopened: &mut UnopenedBlocks<'a>,
 ) -> Link {
     block.graft(trie, root, path, &mut |trie, blinded, at| match blinded {

@@ -7,7 +7,6 @@ use super::{
     openings::Turn,
     part_ref::PartRef,
     parts::{OpenedParts, PartFile, parts_of_top},
-    patch::{Changes, PatchedBlocks},
     shard::{Shard, deepest},
 };
 use crate::base::{budget::IndexMemory, error::StateError, layout::shard_of};
@@ -247,20 +246,8 @@ impl Index {
         }
     }
 
-    /// Finds what the dirty trie `dirty` changes in a shard in memory, before that is opened for a merge. `None` if the index is
-    /// on disk. Which pages are to be moved, `turn` says.
-    pub(crate) fn changes(
-        &self,
-        shard: usize,
-        dirty: &PartialTrie,
-        turn: Option<&Turn<'_>>,
-    ) -> Option<Changes<'_>> {
-        let is_in_memory = self.parts.is_none();
-        is_in_memory.then(|| Changes::of(&self.shards[shard], dirty, turn))
-    }
-
-    /// Returns a shard for a merge of the dirty trie `dirty`. Takes those of the `patched` blocks that it does not open. With `turn`, further blocks are
-    /// opened, or parts in the segments: those that have this turn.
+    /// Returns a shard for a merge of the dirty trie `dirty`. With `turn`, further blocks are opened, or parts in the segments:
+    /// those that have this turn.
     ///
     /// # Errors
     ///
@@ -270,12 +257,11 @@ impl Index {
         shard: usize,
         dirty: &PartialTrie,
         turn: Option<&Turn<'_>>,
-        patched: &mut PatchedBlocks,
     ) -> Result<OpenedShard<'_>, StateError> {
         let shard = &self.shards[shard];
         let (trie, opened) = match &self.parts {
             None => {
-                let (trie, unopened) = blocks::opened(shard, dirty, turn, patched);
+                let (trie, unopened) = blocks::opened(shard, dirty, turn);
                 (trie, Opened::Blocks(unopened))
             }
             Some(file) if file.is_in_segments() => {

@@ -7,7 +7,6 @@ use super::{
     openings::Turn,
     part_ref::PartRef,
     parts::PartCache,
-    patch::{MovedPages, PatchedBlocks},
     read::{LoadedIndex, read_index},
     shard::copy,
     write::{IndexWriter, TouchedNodes},
@@ -21,7 +20,7 @@ use alloy_primitives::{B256, U256};
 use cambium_disk::{Disk, FaultyDisk};
 use cambium_primitives::{Account, Path};
 use cambium_seeds::Random;
-use cambium_store::{Checkpoint, PageAddr, SegmentOptions, Segments};
+use cambium_store::{Checkpoint, SegmentOptions, Segments};
 use cambium_trie::{
     Batch, Commitment, LeafValue, Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place,
     SHARDS, Stub,
@@ -103,7 +102,7 @@ fn full(random: &mut Random, levels: usize) -> PartialTrie {
             return trie.push_stub(Stub {
                 node: NodeRef::hash(key(random)),
                 kind: Some(NodeKind::Branch),
-                place: Place::new(1 << 40 | (trie.counts().1 as u64) << 16 | 63),
+                place: Place::new(1 << 40 | random.below(1 << 24) << 16 | 63),
             });
         }
         let children = std::array::from_fn(|_| node(trie, random, levels - 1));
@@ -299,14 +298,7 @@ fn a_merge_makes_the_blocks_above_its_pages_anew_and_shares_all_others() {
         let mut account = key(&mut random);
         account[0] = SHARD as u8;
         let path = Path::account(&account);
-        let opened = old
-            .opened(
-                SHARD,
-                &expanded(&whole, &path),
-                None,
-                &mut PatchedBlocks::default(),
-            )
-            .unwrap();
+        let opened = old.opened(SHARD, &expanded(&whole, &path), None).unwrap();
         let Some((link, _)) = opened.trie.find_or_stub(&path) else {
             panic!("no page at {path}")
         };
@@ -353,215 +345,6 @@ fn a_merge_makes_the_blocks_above_its_pages_anew_and_shares_all_others() {
     }
 }
 
-/// Builds the dirty trie of `whole` in which the pages that `is_changed` are expanded, and the shard as it is to be then: their
-/// references are new, and so are the places of those that `is_written`.
-struct Change<'a> {
-    whole: &'a PartialTrie,
-    random: Random,
-    dirty: PartialTrie,
-    expected: PartialTrie,
-    /// The blinded nodes of the changed pages, before and after, in path order.
-    pages: Vec<(Path, Stub, Stub)>,
-}
-
-impl Change<'_> {
-    fn of(whole: &PartialTrie, random: Random, one_in: u64) -> Change<'_> {
-        let base = shard_prefix(SHARD);
-        let mut change = Change {
-            whole,
-            random,
-            dirty: PartialTrie::new(base),
-            expected: PartialTrie::new(base),
-            pages: Vec::new(),
-        };
-        let (dirty, expected) = change.node(whole.root(), &base, one_in);
-        change.dirty.set_root(dirty);
-        change.expected.set_root(expected);
-        for trie in [&mut change.dirty, &mut change.expected] {
-            trie.hash_nodes([trie.root()], &mut Batch::new());
-        }
-        change
-    }
-
-    /// Returns the links of the subtrie at `link`, in the dirty trie and as it is to be.
-    fn node(&mut self, link: Link, path: &Path, one_in: u64) -> (Link, Link) {
-        match self.whole.visit(link) {
-            NodeView::Stub(stub) if path.len() < 64 && self.random.below(one_in) == 0 => {
-                let node = NodeRef::hash(key(&mut self.random));
-                let leaf = self
-                    .dirty
-                    .push_stub(Stub::bare(NodeRef::hash(key(&mut self.random))));
-                let mut children = [Link::EMPTY; 16];
-                children[3] = leaf;
-                let dirty = self.dirty.push_branch(children);
-                self.dirty.set_cached_ref(dirty, node);
-                let kind = Some(NodeKind::Branch);
-                let place = Some(page(&mut self.random));
-                let after = Stub { node, kind, place };
-                self.pages.push((*path, *stub, after));
-                (dirty, self.expected.push_stub(after))
-            }
-            NodeView::Branch { children } => {
-                let first = self.pages.len();
-                let (mut dirty, mut expected) = ([Link::EMPTY; 16], [Link::EMPTY; 16]);
-                for (nibble, child) in (0u8..).zip(children) {
-                    let at = usize::from(nibble);
-                    (dirty[at], expected[at]) = self.node(*child, &path.child(nibble), one_in);
-                }
-                let expected = self.expected.push_branch(expected);
-                if self.pages.len() > first {
-                    return (self.dirty.push_branch(dirty), expected);
-                }
-                let node = self.whole.cached_ref(link).unwrap();
-                self.expected.set_cached_ref(expected, node);
-                (self.unchanged(link), expected)
-            }
-            NodeView::Empty => (Link::EMPTY, Link::EMPTY),
-            _ => {
-                let none = &mut |_: &mut _, _, _: &_| Ok(None);
-                let expected = copy(self.whole, link, path, &mut self.expected, none);
-                (self.unchanged(link), expected.unwrap())
-            }
-        }
-    }
-
-    fn unchanged(&mut self, link: Link) -> Link {
-        let stub = self.whole.as_stub(link).unwrap();
-        self.dirty.push_stub(Stub {
-            place: None,
-            ..stub
-        })
-    }
-}
-
-#[test]
-fn blocks_whose_changed_pages_are_rewritten_are_patched_to_what_opening_them_makes_of_them() {
-    let (mut patched_all, mut opened_all, mut moved_all) = (0, 0, 0);
-    for (seed, one_in) in [(1, 2), (2, 10), (3, 100), (4, 1_000), (5, 1), (6, 30)] {
-        let mut random = Random::new(seed);
-        let whole = match seed % 3 {
-            0 => full(&mut random, 4),
-            1 => shard(&mut random, 20_000, 5).0,
-            _ => shard(&mut random, 20_000, 4).0,
-        };
-        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(seed));
-        let old = index(&disk, &whole);
-        let change = Change::of(&whole, random, one_in);
-        let dirty = &change.dirty;
-        let mut expected = change.expected.clone();
-        let is_moved = |addr: &PageAddr| (addr.to_u64() >> 16).is_multiple_of(3);
-        let turn = Turn {
-            number: 3,
-            is_moved: &is_moved,
-        };
-        for turn in [None, Some(&turn)] {
-            let mut changes = old.changes(SHARD, dirty, turn).unwrap();
-            let found: Vec<_> = changes
-                .pages
-                .iter()
-                .map(|page| (page.path, page.stub))
-                .collect();
-            let chosen = change
-                .pages
-                .iter()
-                .map(|(path, before, _)| (*path, *before));
-            assert_eq!(found, chosen.collect::<Vec<_>>());
-            // One page in fifty has to be taken apart.
-            let mut at = 0;
-            let rewritten: Vec<_> = (change.pages.iter())
-                .map(|(.., after)| {
-                    at += 1;
-                    (at % 50 != 49).then_some(*after)
-                })
-                .collect();
-            // Half of the pages to be moved are.
-            let movable = changes.decide(dirty, &rewritten);
-            assert_eq!(movable.is_empty(), turn.is_none() || one_in == 1);
-            let mut random = Random::new(seed + 100);
-            let mut moved = MovedPages::default();
-            for movable in movable.iter().step_by(2) {
-                assert!(is_moved(&movable.addr));
-                let place = page(&mut random);
-                if movable.can_be_at(place) {
-                    moved.insert(movable.addr, place);
-                }
-            }
-            for (addr, link) in places(&expected) {
-                if let Some(to) = moved.get(&addr) {
-                    let stub = expected.as_stub(link).unwrap();
-                    let place = Some(*to);
-                    expected.set_stub(link, Stub { place, ..stub });
-                }
-            }
-            moved_all += moved.len();
-            let expected = &expected;
-            let mut patched = changes.patched(dirty, &rewritten, &moved);
-            let opened = old.opened(SHARD, dirty, turn, &mut patched).unwrap();
-            let Opened::Blocks(blocks) = &opened.opened else {
-                panic!("an index in memory")
-            };
-            // Each changed page is named by one of both.
-            let in_opened = |(path, _): &(Path, Stub)| {
-                let found = opened.trie.find_or_stub(path);
-                let (link, _) = found.filter(|(_, depth)| *depth == path.len())?;
-                let stub = opened.trie.as_stub(link)?;
-                PartRef::of(&stub).is_none().then_some(())
-            };
-            let left: Vec<_> = (0..found.len())
-                .filter(|at| in_opened(&found[*at]).is_none())
-                .collect();
-            let patched: Vec<_> = blocks.patched_pages().flatten().collect();
-            assert!(patched == left, "{} of {}", patched.len(), left.len());
-            patched_all += blocks.patched_pages().count();
-            opened_all += blocks.opened();
-            // What the walk of a merge makes of it.
-            let mut after = PartialTrie::new(*expected.base());
-            let mut blinded = |after: &mut PartialTrie, link: Link, at: &Path| {
-                let found = opened
-                    .trie
-                    .find_or_stub(at)
-                    .filter(|(_, depth)| *depth == at.len());
-                let stub = found
-                    .and_then(|(found, _)| opened.trie.as_stub(found).filter(|_| found.is_stub()));
-                let stub = stub.filter(|stub| PartRef::of(stub).is_some());
-                Ok(stub.map(|stub| {
-                    let node = expected.cached_ref(link).unwrap();
-                    assert_eq!(blocks.is_patched(&stub), stub.node != node);
-                    after.push_stub(Stub { node, ..stub })
-                }))
-            };
-            let root = copy(
-                expected,
-                expected.root(),
-                expected.base(),
-                &mut after,
-                &mut blinded,
-            );
-            after.set_root(root.unwrap());
-            let cache = cache(u64::MAX);
-            let writer =
-                IndexWriter::changes(disk.clone(), Arc::default(), cache.clone(), &old).unwrap();
-            for shard in (0..SHARDS).filter(|shard| *shard != SHARD) {
-                assert!(writer.put_unchanged(shard).unwrap());
-            }
-            let pages = old.pages_of(SHARD);
-            writer
-                .put_edited(SHARD, &opened, &after, None, pages)
-                .unwrap();
-            let (new, _) = writer.finish().unwrap().seal().unwrap();
-            assert_eq!(encoded(&new.whole(SHARD).unwrap()), encoded(expected));
-            let checkpoint = Checkpoint::open(&disk, new.files().sequence()).unwrap();
-            let Ok(LoadedIndex::Index(read)) = read_index(&checkpoint, &cache) else {
-                panic!("an index that was just written");
-            };
-            assert_eq!(encoded(&read.whole(SHARD).unwrap()), encoded(expected));
-        }
-    }
-    assert!(patched_all > 1_000, "{patched_all} blocks patched");
-    assert!(opened_all > 100, "{opened_all} blocks opened");
-    assert!(moved_all > 1_000, "{moved_all} pages moved");
-}
-
 #[test]
 fn all_blocks_with_pages_to_be_moved_have_their_turn_a_few_at_a_time() {
     let mut random = Random::new(5);
@@ -582,24 +365,14 @@ fn all_blocks_with_pages_to_be_moved_have_their_turn_a_few_at_a_time() {
             assert_eq!(encoded(&joined), encoded(&whole));
             places(&opened.trie)
         };
-        let without = named_by(
-            &old.opened(SHARD, &unchanged, None, &mut PatchedBlocks::default())
-                .unwrap(),
-        );
+        let without = named_by(&old.opened(SHARD, &unchanged, None).unwrap());
         let (mut seen, mut turns) = (HashSet::new(), 0);
         while !wanted.is_subset(&seen) {
             let turn = Turn {
                 number: turns,
                 is_moved: &|addr| wanted.contains(addr),
             };
-            let opened = old
-                .opened(
-                    SHARD,
-                    &unchanged,
-                    Some(&turn),
-                    &mut PatchedBlocks::default(),
-                )
-                .unwrap();
+            let opened = old.opened(SHARD, &unchanged, Some(&turn)).unwrap();
             let named = named_by(&opened);
             assert!(named.len() <= without.len() + 256, "{} pages", named.len());
             seen.extend(named.into_iter().map(|(addr, _)| addr));
@@ -656,14 +429,7 @@ fn an_index_in_segments_is_what_a_fresh_one_is_after_many_merges_that_write_one_
             is_moved: &|_| true,
         };
         let turn = (round % 5 == 4).then_some(&turn);
-        let opened = old
-            .opened(
-                SHARD,
-                &expanded(&whole, &path),
-                turn,
-                &mut PatchedBlocks::default(),
-            )
-            .unwrap();
+        let opened = old.opened(SHARD, &expanded(&whole, &path), turn).unwrap();
         let to = Stub {
             node: NodeRef::hash(key(&mut random)),
             kind: Some(NodeKind::Branch),
@@ -676,9 +442,7 @@ fn an_index_in_segments_is_what_a_fresh_one_is_after_many_merges_that_write_one_
         for shard in (0..SHARDS).filter(|shard| *shard != SHARD) {
             if !writer.put_unchanged(shard).unwrap() {
                 let nothing = PartialTrie::new(shard_prefix(shard));
-                let opened = old
-                    .opened(shard, &nothing, None, &mut PatchedBlocks::default())
-                    .unwrap();
+                let opened = old.opened(shard, &nothing, None).unwrap();
                 writer
                     .put_edited(shard, &opened, &opened.trie, None, 0)
                     .unwrap();
@@ -752,14 +516,7 @@ fn small_neighbours_become_one_part_when_one_of_them_is_opened() {
         let mut account = key(&mut random);
         (account[0], account[1]) = (SHARD as u8, nibble << 4 | 1);
         let path = Path::account(&account);
-        let opened = old
-            .opened(
-                SHARD,
-                &expanded(&whole, &path),
-                None,
-                &mut PatchedBlocks::default(),
-            )
-            .unwrap();
+        let opened = old.opened(SHARD, &expanded(&whole, &path), None).unwrap();
         let thin_out = |trie: &PartialTrie| {
             let mut trie = trie.clone();
             let parent = trie.find(&path.prefix(3)).unwrap();
@@ -776,9 +533,7 @@ fn small_neighbours_become_one_part_when_one_of_them_is_opened() {
         for shard in (0..SHARDS).filter(|shard| *shard != SHARD) {
             if !writer.put_unchanged(shard).unwrap() {
                 let nothing = PartialTrie::new(shard_prefix(shard));
-                let opened = old
-                    .opened(shard, &nothing, None, &mut PatchedBlocks::default())
-                    .unwrap();
+                let opened = old.opened(shard, &nothing, None).unwrap();
                 writer
                     .put_edited(shard, &opened, &opened.trie, None, 0)
                     .unwrap();

@@ -501,9 +501,7 @@ fn encode_edits(
     blocks: &UnopenedBlocks<'_>,
 ) -> Vec<u8> {
     let is_touched = |link| touched.is_none_or(|touched| touched.contains(&link));
-    let unfolds = |stub: &Stub, before: Option<&Stub>, out: &mut Vec<u8>| {
-        blocks.encode_nodes_to(stub, before, out)
-    };
+    let unfolds = |stub: &Stub, out: &mut Vec<u8>| blocks.encode_nodes_to(stub, out);
     let encode = |is_touched: &dyn Fn(Link) -> bool| {
         let mut piece = Vec::new();
         put_piece(&mut piece, |out| {
@@ -516,22 +514,6 @@ fn encode_edits(
         encode(&|_| true) == piece,
         "changes below nodes that are not touched"
     );
-    debug_assert!(
-        encode_edits_of_whole(before, after, blocks) == piece,
-        "changes that are not those of the blocks"
-    );
-    piece
-}
-
-/// The result of [`encode_edits`] by a comparison of whole shards.
-fn encode_edits_of_whole(
-    before: &PartialTrie,
-    after: &PartialTrie,
-    blocks: &UnopenedBlocks<'_>,
-) -> Vec<u8> {
-    let (before, after) = (blocks.joined_before(before), blocks.joined(after));
-    let mut piece = Vec::new();
-    put_piece(&mut piece, |out| after.encode_changes_to(&before, out));
     piece
 }
 

@@ -15,7 +15,7 @@ use crate::{
         error::StateError,
         layout::{addr_of_place, place},
     },
-    index::{Index, MovablePage, MovedPages, Opened, OpenedShard, PartRef, TouchedNodes, Turn},
+    index::{Index, Opened, OpenedShard, PartRef, TouchedNodes, Turn},
     pages::Pages,
 };
 use cambium_store::{PageAddr, SegmentStats};
@@ -80,55 +80,10 @@ impl Cleaning {
         self.ranks.contains_key(&addr.segment())
     }
 
-    /// Moves those of the `movable` pages that are in the sparsest segments, up to `bytes_max` bytes, before blocks that name
-    /// them are patched.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Store`] if writing a page fails.
-    pub(super) fn move_named(
-        &self,
-        mut movable: Vec<MovablePage>,
-        bytes_max: u64,
-        pages: &Pages,
-    ) -> Result<Moved, StateError> {
-        let mut moved = Moved::default();
-        self.keep_sparsest(&mut movable, |page| page.addr, bytes_max);
-        let addrs: Vec<_> = movable.iter().map(|page| page.addr).collect();
-        copy_pages(&addrs, pages, &mut |at, addr| {
-            moved.bytes += addr.len();
-            let place = place(addr);
-            moved.dead.push(match movable[at].can_be_at(place) {
-                true => {
-                    moved.places.insert(addrs[at], place);
-                    addrs[at]
-                }
-                false => addr,
-            });
-        })?;
-        Ok(moved)
-    }
-
-    /// Sorts pages by the segments that they are in, the sparsest first, and keeps the first ones up to `bytes_max` bytes.
-    fn keep_sparsest<T>(&self, found: &mut Vec<T>, addr: impl Fn(&T) -> PageAddr, bytes_max: u64) {
-        found.sort_unstable_by_key(|found| {
-            let addr = addr(found);
-            (self.ranks[&addr.segment()], addr)
-        });
-        let mut left = bytes_max;
-        let fitting = found.iter().take_while(|found| {
-            let len = addr(found).len();
-            let fits = len <= left;
-            left = left.saturating_sub(len);
-            fits
-        });
-        found.truncate(fitting.count());
-    }
-
     /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
     /// their addresses in its index: those that opened blocks or parts name. Moves at most as
-    /// many bytes as the merge has written for the shard, less those `moved` before; of an index on disk
-    /// [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
+    /// many bytes as the merge has written for the shard, of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
+    /// that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
     ///
     /// # Errors
     ///
@@ -137,14 +92,13 @@ impl Cleaning {
         &self,
         before: &mut OpenedShard<'_>,
         merged: &mut MergedShard,
-        moved: u64,
         pages: &Pages,
     ) -> Result<Vec<PageAddr>, StateError> {
         if self.ranks.is_empty() {
             return Ok(Vec::new());
         }
         let bytes_max = match before.opened {
-            Opened::Blocks(_) => merged.bytes.saturating_sub(moved),
+            Opened::Blocks(_) => merged.bytes,
             Opened::Parts(_) => MOVED_PER_WRITTEN_ON_DISK * merged.bytes,
         };
         let _span = tracing::debug_span!("clean", bytes_max).entered();
@@ -212,17 +166,27 @@ impl Cleaning {
             return Ok(());
         }
         let index = Arc::make_mut(&mut merged.index);
-        let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
-        copy_pages(&addrs, pages, &mut |at, addr| {
-            let Found { link, above, .. } = found[at];
-            let stub = index.as_stub(link).expect("a stub was found there");
-            let place = Some(place(addr));
-            index.set_stub(link, Stub { place, ..stub });
-            if let Some(touched) = &mut merged.touched {
-                nodes_above.touch(above, touched);
+        let counters = &pages.counters;
+        for found in found.chunks(MOVED_AT_ONCE) {
+            let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
+            for (found, page) in found.iter().zip(pages.to_move(&addrs)) {
+                let Some(page) = page else {
+                    continue;
+                };
+                let addr = pages.segments.append(page.as_bytes())?;
+                pages.move_cached(page, addr);
+                let stub = index.as_stub(found.link).expect("a stub was found there");
+                let place = Some(place(addr));
+                index.set_stub(found.link, Stub { place, ..stub });
+                if let Some(touched) = &mut merged.touched {
+                    nodes_above.touch(found.above, touched);
+                }
+                merged.dead.push(found.addr);
+                counters.pages_moved.add(1);
+                counters.page_bytes_moved.add(addr.len());
             }
-            merged.dead.push(addrs[at]);
-        })
+        }
+        Ok(())
     }
 
     /// Returns the pages of a shard that are in the chosen segments, in the order in which they are to
@@ -248,46 +212,16 @@ impl Cleaning {
             }
             nodes.0.push((link, above));
         }
-        self.keep_sparsest(&mut found, |found| found.addr, bytes_max);
+        found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
+        let mut left = bytes_max;
+        let fitting = found.iter().take_while(|found| {
+            let fits = found.addr.len() <= left;
+            left = left.saturating_sub(found.addr.len());
+            fits
+        });
+        found.truncate(fitting.count());
         (found, nodes)
     }
-}
-
-/// Pages that were moved before the blocks that name them were patched.
-#[derive(Default)]
-pub(super) struct Moved {
-    /// Their new places.
-    pub(super) places: MovedPages,
-    /// Pages that nothing names any longer: as they were, or the copy of one that its block can't name.
-    pub(super) dead: Vec<PageAddr>,
-    /// Size of the copies, in bytes.
-    pub(super) bytes: u64,
-}
-
-/// Appends copies of pages to the segments, and calls `copied` for each with its number and the address of its copy. Pages that
-/// can't be read are left out.
-fn copy_pages(
-    addrs: &[PageAddr],
-    pages: &Pages,
-    copied: &mut dyn FnMut(usize, PageAddr),
-) -> Result<(), StateError> {
-    let counters = &pages.counters;
-    for (first, addrs) in (0..)
-        .step_by(MOVED_AT_ONCE)
-        .zip(addrs.chunks(MOVED_AT_ONCE))
-    {
-        for (at, page) in (first..).zip(pages.to_move(addrs)) {
-            let Some(page) = page else {
-                continue;
-            };
-            let addr = pages.segments.append(page.as_bytes())?;
-            pages.move_cached(page, addr);
-            counters.pages_moved.add(1);
-            counters.page_bytes_moved.add(addr.len());
-            copied(at, addr);
-        }
-    }
-    Ok(())
 }
 
 /// A page that is to be moved.

@@ -7,9 +7,9 @@
 //! becomes a page of its own, and the branch becomes part of the index. The blinded subtries of the
 //! dirty trie are unchanged.
 //!
-//! A page in which only values of leaves changed or leaves were added takes a fast path, `rewrite.rs`, before anything of the
-//! index is opened: blocks in which nothing else changes are patched. `walk.rs` does the rest for one shard, on a copy of what is
-//! opened of the old index (`edit.rs`). Afterwards, `clean.rs` moves pages of the shard out of segments with much dead space.
+//! `walk.rs` does this for one shard, on a copy of what it opens of the old index (`edit.rs`). It has a fast path, `rewrite.rs`, for a page in which only
+//! values of leaves changed or leaves were added. Afterwards, `clean.rs` moves pages of the shard
+//! out of segments with much dead space.
 //!
 //! ```text
 //!            index:     (branch)             too large for a page
@@ -35,16 +35,14 @@ pub use sizes::split_above_bytes;
 use crate::{
     base::{error::StateError, pool},
     dirty::{DirtyShard, HeldPages},
-    index::{Changes, IndexWriter, Opened, PatchedBlocks},
+    index::{IndexWriter, Opened},
     pages::{Pages, retry_transient},
     read::snapshot::Snapshot,
 };
 use cambium_store::PageAddr;
-use cambium_trie::{PartialTrie, SHARDS, Stub};
-use clean::Moved;
+use cambium_trie::{PartialTrie, SHARDS};
 use rayon::prelude::*;
-use rewrite::RewrittenPages;
-use std::{collections::HashSet, mem, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 use walk::Merger;
 
 /// Merges the dirty trie above the snapshot `old` into pages, moves pages out of the segments that
@@ -78,54 +76,21 @@ pub fn merge(
         // A shard in which nothing is written moves nothing.
         let turn = cleaning.turn(&old.index, &is_moved);
         let turn = turn.filter(|_| !trie.root().is_stub());
-        let rewrite =
-            |changed| RewrittenPages::new(changed, trie, held, sizes.split_above(), pages);
-        let (mut rewritten, mut patched) = (None, PatchedBlocks::default());
-        let mut moved = Moved::default();
-        if let Some(mut changes) = old.index.changes(shard, trie, turn.as_ref()) {
-            let all = rewrite(mem::take(&mut changes.pages))?;
-            let movable = changes.decide(trie, &all.stubs);
-            moved = cleaning.move_named(movable, all.bytes, pages)?;
-            patched = changes.patched(trie, &all.stubs, &moved.places);
-            rewritten = Some(all);
-        }
-        let opened = || (old.index).opened(shard, trie, turn.as_ref(), &mut patched);
-        let mut before = retry_transient(opened)?;
-        let mut rewritten = match rewritten {
-            Some(rewritten) => rewritten,
-            None => rewrite(Changes::of_trie(&before.trie, trie).pages)?,
-        };
-        let blinded = before.trie.counts().1 as u64;
-        let is_patched = |stub: &Stub| match &before.opened {
-            Opened::Blocks(blocks) => blocks.is_patched(stub),
-            Opened::Parts(_) => false,
-        };
-        let mut merged = merge_opened(
-            &before.trie,
-            trie,
-            &mut rewritten,
-            &is_patched,
-            pages,
-            sizes,
-        )?;
+        let mut before = retry_transient(|| old.index.opened(shard, trie, turn.as_ref()))?;
         if let Opened::Blocks(blocks) = &before.opened {
-            let counters = &pages.counters;
-            counters.index_blocks_opened.add(blocks.opened());
-            for pages in blocks.patched_pages() {
-                counters.index_blocks_patched.add(1);
-                merged.dead.extend(rewritten.replaced(pages));
-            }
+            pages.counters.index_blocks_opened.add(blocks.opened());
         }
+        let blinded = before.trie.counts().1 as u64;
+        let mut merged = merge_shard(&before.trie, trie, held, pages, sizes)?;
         // The pages of what was not opened are the same as before.
         let before_all = old.index.pages_of(shard);
         let named = before_all + merged.named - blinded;
         debug_assert_eq!(
             named + merged.dead.iter().collect::<HashSet<_>>().len() as u64,
             before_all + merged.pages,
-            "each page that was there or was written is named or dead, once"
+            "each page that was there or was written is named or dead"
         );
-        merged.dead.append(&mut moved.dead);
-        let mut dead_parts = cleaning.clean(&mut before, &mut merged, moved.bytes, pages)?;
+        let mut dead_parts = cleaning.clean(&mut before, &mut merged, pages)?;
         dead_parts.extend(index.put_edited(
             shard,
             &before,
@@ -170,22 +135,8 @@ pub(crate) fn merge_shard(
     pages: &Pages,
     sizes: PageSizes,
 ) -> Result<MergedShard, StateError> {
-    let changed = Changes::of_trie(old, trie).pages;
-    let mut rewritten = RewrittenPages::new(changed, trie, held, sizes.split_above(), pages)?;
-    merge_opened(old, trie, &mut rewritten, &|_| false, pages, sizes)
-}
-
-/// Merges one shard of whose changed pages some were rewritten, and of whose blocks some were patched.
-fn merge_opened(
-    old: &Arc<PartialTrie>,
-    trie: &PartialTrie,
-    rewritten: &mut RewrittenPages,
-    is_patched: &dyn Fn(&Stub) -> bool,
-    pages: &Pages,
-    sizes: PageSizes,
-) -> Result<MergedShard, StateError> {
     if trie.root().is_stub() {
         return Ok(MergedShard::unchanged(old.clone()));
     }
-    Merger::new(old, trie, rewritten, is_patched, pages, sizes).merge()
+    Merger::new(old, trie, held, pages, sizes)?.merge()
 }

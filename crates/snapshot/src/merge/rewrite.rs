@@ -4,114 +4,15 @@
 //! take the slow path in `walk.rs`, which takes the page apart.
 
 use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN};
-use crate::{
-    base::{
-        error::StateError,
-        layout::{addr_of_place, addr_of_stub, decode_digests, place},
-    },
-    dirty::HeldPages,
-    index::ChangedPage,
-    pages::{Pages, PrefetchedPages, ReadCause},
-};
+use crate::base::{error::StateError, layout::decode_digests};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SlotValue};
-use cambium_store::{Page, PageAddr, PageRewriter};
-use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Stub};
-use rustc_hash::FxBuildHasher;
-use std::{collections::HashSet, ops::Range};
-
-/// The changed pages of a shard, and what became of them by the fast path.
-#[derive(Default)]
-pub(super) struct RewrittenPages {
-    changed: Vec<ChangedPage>,
-    /// The pages as they were, in the same order.
-    pub(super) old: PrefetchedPages,
-    /// The blinded nodes of the new pages, in the same order. `None` where the slow path is needed.
-    pub(super) stubs: Vec<Option<Stub>>,
-    /// Addresses of the new pages.
-    pub(super) written: HashSet<PageAddr, FxBuildHasher>,
-    /// Size of the new pages, in bytes.
-    pub(super) bytes: u64,
-}
-
-impl RewrittenPages {
-    /// Rewrites those of the `changed` pages that the fast path can, up to `bytes_max` bytes each, and caches the new ones in
-    /// place of the old.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Store`] or another error of damage if reading or writing fails.
-    pub(super) fn new(
-        changed: Vec<ChangedPage>,
-        trie: &PartialTrie,
-        held: &HeldPages,
-        bytes_max: usize,
-        pages: &Pages,
-    ) -> Result<Self, StateError> {
-        let mut all = Self {
-            old: read_changed(&changed, held, pages)?,
-            stubs: Vec::with_capacity(changed.len()),
-            changed,
-            ..Self::default()
-        };
-        let mut rewriter = Rewriter::default();
-        for (ChangedPage { stub, path, link }, (_, old)) in all.changed.iter().zip(all.old.all()) {
-            let new = match (trie.visit(*link), trie.cached_ref(*link)) {
-                (NodeView::Branch { children }, Some(node)) if old.prefix() == *path => rewriter
-                    .rewrite(old, trie, children, bytes_max)?
-                    .map(|page| (page, node)),
-                _ => None,
-            };
-            let Some((page, node)) = new else {
-                all.stubs.push(None);
-                continue;
-            };
-            let addr = pages.segments.append(page.as_bytes())?;
-            all.written.insert(addr);
-            all.bytes += page.as_bytes().len() as u64;
-            pages.replace(addr_of_stub(stub, path)?, addr, page);
-            let (kind, place) = (Some(NodeKind::Branch), Some(place(addr)));
-            all.stubs.push(Some(Stub { node, kind, place }));
-        }
-        Ok(all)
-    }
-
-    /// Returns the blinded node of the page at `path`, if that was rewritten.
-    pub(super) fn at(&self, path: &Path) -> Option<Stub> {
-        let found = self.changed.binary_search_by_key(path, |page| page.path);
-        self.stubs[found.ok()?]
-    }
-
-    /// Returns the addresses of the rewritten pages as they were, given their numbers.
-    pub(super) fn replaced(&self, numbers: Range<usize>) -> impl Iterator<Item = PageAddr> {
-        let pages = self.changed[numbers.clone()]
-            .iter()
-            .zip(&self.stubs[numbers]);
-        let rewritten = pages.filter(|(_, stub)| stub.is_some());
-        rewritten.filter_map(|(page, _)| page.stub.place.map(addr_of_place))
-    }
-}
-
-/// Returns the pages that have changed, in the order of `changed`. Reads those that are neither held nor cached, all in flight
-/// at once.
-fn read_changed(
-    changed: &[ChangedPage],
-    held: &HeldPages,
-    pages: &Pages,
-) -> Result<PrefetchedPages, StateError> {
-    let mut found = Vec::with_capacity(changed.len());
-    for ChangedPage { stub, path, .. } in changed {
-        let page = match held.get(addr_of_stub(stub, path)?) {
-            Some(page) => Some(page.clone()),
-            None => pages.cached(stub, path)?,
-        };
-        found.push((*stub, *path, page));
-    }
-    pages.prefetch(found, ReadCause::Merge)
-}
+use cambium_store::{Page, PageRewriter};
+use cambium_trie::{Link, NodeRef, NodeView, PartialTrie};
+use std::ops::Range;
 
 /// Rewrites pages with changed leaves. It reuses its buffers.
 #[derive(Default)]
-struct Rewriter {
+pub(super) struct Rewriter {
     page: PageRewriter,
     /// Digests of the new page.
     digests: Vec<(Path, NodeRef)>,
@@ -123,7 +24,7 @@ impl Rewriter {
     /// Returns the page that replaces `old`. It contains the subtrie of `trie` whose topmost branch
     /// has `children`, and in which blinded nodes stand for unchanged leaves of `old`. Returns
     /// `None` if the slow path is needed, which a page of more than `bytes_max` bytes takes to be split.
-    fn rewrite(
+    pub(super) fn rewrite(
         &mut self,
         old: &Page,
         trie: &PartialTrie,

@@ -1,13 +1,13 @@
 //! The merge of one shard: walks the dirty trie bottom-up, and replaces the pages that the trie has
-//! expanded. Those that the fast path has rewritten before stay what they are, and so do the blocks of the index that were
-//! patched. It takes other old pages apart, and assembles new pages from their unchanged leaves and the leaves of
+//! expanded. At the topmost branch of an old page it tries the fast path ([`Rewriter`]). Otherwise
+//! it takes the old page apart, and assembles new pages from its unchanged leaves and the leaves of
 //! the trie.
 
 use super::{
     edit::{EditedIndex, IndexEdit, OldNode},
     old_pages::OldPages,
     result::MergedShard,
-    rewrite::RewrittenPages,
+    rewrite::Rewriter,
     sizes::{
         DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN, PageSizes,
         SPLIT_ABOVE_BYTES,
@@ -18,6 +18,7 @@ use crate::{
         error::StateError,
         layout::{addr_of_place, addr_of_stub, decode_digests, decode_leaf, is_under, place},
     },
+    dirty::HeldPages,
     index::PartRef,
     pages::{Pages, ReadCause},
 };
@@ -27,7 +28,7 @@ use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_size_bytes};
 use cambium_trie::{Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
 use rustc_hash::FxBuildHasher;
-use std::{collections::HashSet, mem, ops::Range, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 /// A node reference to be cached in a page.
 struct Digest {
@@ -77,10 +78,7 @@ pub(crate) struct Merger<'a> {
     values: Vec<u8>,
     /// Digests for the pages of those leaves.
     digests: Vec<Digest>,
-    /// The pages that the fast path has rewritten.
-    rewritten: &'a RewrittenPages,
-    /// Whether a blinded node names a block that was patched.
-    is_patched: &'a dyn Fn(&Stub) -> bool,
+    rewriter: Rewriter,
     sizes: PageSizes,
     /// Pages that this merge wrote and then replaced.
     dead: Vec<PageAddr>,
@@ -96,34 +94,32 @@ pub(crate) struct Merger<'a> {
 }
 
 impl<'a> Merger<'a> {
-    /// Prepares the merge of the dirty `trie` above the index `old`. Where that has a blinded node for which `is_patched` is
-    /// true, a block was patched.
-    pub(super) fn new(
+    /// Prepares the merge of the dirty `trie` above the index `old`, and reads the expanded pages
+    /// that are neither in `held` nor cached.
+    pub(crate) fn new(
         old: &'a PartialTrie,
         trie: &'a PartialTrie,
-        rewritten: &'a mut RewrittenPages,
-        is_patched: &'a dyn Fn(&Stub) -> bool,
+        held: &HeldPages,
         pages: &'a Pages,
         sizes: PageSizes,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, StateError> {
+        Ok(Self {
             trie,
             pages,
-            old_pages: OldPages::new(old, pages, mem::take(&mut rewritten.old)),
+            old_pages: OldPages::read(old, trie, held, pages)?,
             index: IndexEdit::new(old),
             leaves: Vec::new(),
             values: Vec::new(),
             digests: Vec::new(),
-            is_patched,
+            rewriter: Rewriter::default(),
             sizes,
             dead: Vec::new(),
-            pages_written: rewritten.written.len() as u64,
-            bytes_written: rewritten.bytes,
-            written: mem::take(&mut rewritten.written),
-            rewritten,
+            written: HashSet::default(),
+            pages_written: 0,
+            bytes_written: 0,
             split: 0,
             joined: 0,
-        }
+        })
     }
 
     /// Writes all changed pages, and returns the shard of the new index.
@@ -166,9 +162,6 @@ impl<'a> Merger<'a> {
     fn node(&mut self, link: Link, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
         if let Some(before) = self.same_as_before(link, old, path)? {
             return Ok(before);
-        }
-        if let Some(patched) = self.patched(link, old, path) {
-            return Ok(patched);
         }
         match self.trie.visit(link) {
             NodeView::Empty => Ok(Outcome::Empty),
@@ -249,18 +242,6 @@ impl<'a> Merger<'a> {
         Ok(is_same.then(|| self.before(before)))
     }
 
-    /// Makes the blinded node of a block that was patched name the new block, if the old index has one at `path`.
-    fn patched(&mut self, link: Link, old: OldNode, path: &Path) -> Option<Outcome> {
-        let before = old.exactly_at(path).filter(|_| !link.is_stub())?;
-        let stub = match self.index.old().visit(before) {
-            NodeView::Stub(stub) if (self.is_patched)(stub) => *stub,
-            _ => return None,
-        };
-        let node = self.trie.cached_ref(link)?;
-        let link = self.index.put_stub(old, path, Stub { node, ..stub });
-        Some(Outcome::Resident(link))
-    }
-
     /// Whether the expanded entries of the subtrie at `link`, which is equal to the old one at `path`, have their
     /// values at the places in the old pages. A damaged page stays as it is.
     fn are_stored_alike(&mut self, link: Link, path: &Path) -> Result<bool, StateError> {
@@ -313,7 +294,8 @@ impl<'a> Merger<'a> {
         bytes
     }
 
-    /// Merges the branch at `link`, unless it is the root of a page that the fast path has rewritten.
+    /// Merges the branch at `link`. Tries the fast path if it is the topmost branch of an old page
+    /// that was read ahead.
     fn branch(
         &mut self,
         link: Link,
@@ -321,8 +303,17 @@ impl<'a> Merger<'a> {
         old: OldNode,
         path: &Path,
     ) -> Result<Outcome, StateError> {
-        if let Some(page) = self.rewritten.at(path) {
-            return Ok(Outcome::Page(page));
+        let page_bytes_max = self.sizes.split_above();
+        if let Some(page) = self.old_pages.at(path)
+            && let Some(node) = self.trie.cached_ref(link)
+            && let Some(page) =
+                (self.rewriter).rewrite(&page, self.trie, children, page_bytes_max)?
+        {
+            return Ok(Outcome::Page(Stub {
+                node,
+                kind: Some(NodeKind::Branch),
+                place: Some(self.write_page(page, old)?),
+            }));
         }
         let leaf_start = self.leaves.len();
         let mut outcomes = Vec::with_capacity(16);

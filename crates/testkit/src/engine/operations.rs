@@ -324,14 +324,8 @@ impl EngineDriver {
         };
         self.count("flush");
         let flushed = self.db().flush(keep);
-        let counters = self.db().counters();
-        for (name, blocks) in [
-            ("blocks patched", counters.index_blocks_patched),
-            ("blocks opened", counters.index_blocks_opened),
-        ] {
-            if blocks > 0 {
-                self.count(name);
-            }
+        if self.db().counters().index_blocks_opened > 0 {
+            self.count("blocks of the index opened");
         }
         self.outcome(flushed, at)?;
         let stats = self.db().stats();
