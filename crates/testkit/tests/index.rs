@@ -2,11 +2,11 @@
 //! read of the disk.
 
 use alloy_primitives::{B256, U256, b256, keccak256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View, repair};
 use cambium_store::{Checkpoint, StoreError, load_latest_checkpoint};
 use cambium_testkit::{
-    Random, TINY_FILES,
+    Model, Random, TINY_FILES,
     plain::{self, account, change, first_block, path, put, remove},
 };
 use cambium_trie::ProofTargets;
@@ -690,5 +690,61 @@ fn each_file_of_an_index_on_disk_that_is_damaged_or_missing_is_told_or_not_neede
                 );
             }
         }
+    }
+}
+
+/// Of the few blocks that such a merge opens few name a page of the sparsest segments.
+#[test]
+fn dead_space_stays_near_its_limit_where_a_merge_changes_one_or_two_accounts() {
+    for (each, merges) in [(1, 1_200), (2, 800)] {
+        let disk = FaultyDisk::new(7);
+        let options = Options {
+            memory_bytes: 64 << 20,
+            index_bytes_max: Some(IN_MEMORY),
+            files: TINY_FILES,
+            ..Options::default()
+        };
+        // Of one shard, whose index has blocks.
+        let path = |index: u64| {
+            let mut path = path(index);
+            path[0] = 0xab;
+            path
+        };
+        let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+        let mut model = Model::default();
+        for index in 0..3_000 {
+            loader.account(path(index), &account(0), []).unwrap();
+        }
+        let loaded = loader.finish(&mut |_| {}).unwrap();
+        model.apply(&Changes::new(
+            (0..3_000).map(|at| put(path(at), 0)).collect(),
+        ));
+        let meta = first_block(loaded.root());
+        let db = loaded.create(meta, vec![]).unwrap();
+        let (mut random, mut most) = (Random::new(3), 0.0f64);
+        for round in 0..merges {
+            let mut changes: Vec<_> = (0..each)
+                .map(|_| put(path(random.below(3_000)), 1 + round))
+                .collect();
+            changes.sort_unstable_by_key(|change| change.path);
+            changes.dedup_by_key(|change| change.path);
+            model.apply(&Changes::new(changes.clone()));
+            commit(&db, changes);
+            db.flush(0).unwrap();
+            if round > merges / 2 {
+                let stats = db.stats().unwrap();
+                let dead = stats.segment_bytes - stats.segment_live_bytes;
+                most = most.max(dead as f64 / stats.segment_live_bytes as f64);
+            }
+        }
+        let counters = db.counters();
+        println!(
+            "{each} a merge: at most {most:.2} dead bytes a live one, {} pages moved, {} written, {} blocks opened",
+            counters.pages_moved, counters.pages_written, counters.index_blocks_opened
+        );
+        assert!(most < 2.5, "{most:.2} dead bytes a live one");
+        assert!(counters.index_blocks_opened > merges);
+        assert_eq!(db.view().unwrap().state_root(), model.root());
+        assert_sound(&db);
     }
 }

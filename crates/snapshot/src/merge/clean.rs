@@ -33,6 +33,10 @@ const DEAD_PER_LIVE: f64 = 1.5;
 /// Number of pages that are read at once to be moved.
 const MOVED_AT_ONCE: usize = 256;
 
+/// Bytes that a merge may move in each shard in which it writes something, however little that is. Of the few blocks that a small merge opens few
+/// name a page of the sparsest segments: if it moved only as much as it writes, all segments would be emptied side by side, and none for long.
+const MOVED_MIN: u64 = 32 << 10;
+
 /// Bytes that a merge moves at most in a shard of an index on disk, as a multiple of the bytes of pages that it writes there:
 /// with each of these it writes a part, which takes some times as many bytes and dies as soon.
 const MOVED_PER_WRITTEN_ON_DISK: u64 = 8;
@@ -82,7 +86,7 @@ impl Cleaning {
 
     /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
     /// their addresses in its index: those that opened blocks or parts name. Moves at most as
-    /// many bytes as the merge has written for the shard, of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
+    /// many bytes as the merge has written for the shard, or [`MOVED_MIN`], of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
     /// that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
     ///
     /// # Errors
@@ -98,7 +102,7 @@ impl Cleaning {
             return Ok(Vec::new());
         }
         let bytes_max = match before.opened {
-            Opened::Blocks(_) => merged.bytes,
+            Opened::Blocks(_) => merged.bytes.max(MOVED_MIN),
             Opened::Parts(_) => MOVED_PER_WRITTEN_ON_DISK * merged.bytes,
         };
         let _span = tracing::debug_span!("clean", bytes_max).entered();
@@ -214,12 +218,11 @@ impl Cleaning {
         }
         found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
         let mut left = bytes_max;
-        let fitting = found.iter().take_while(|found| {
+        found.retain(|found| {
             let fits = found.addr.len() <= left;
-            left = left.saturating_sub(found.addr.len());
+            left -= if fits { found.addr.len() } else { 0 };
             fits
         });
-        found.truncate(fitting.count());
         (found, nodes)
     }
 }
