@@ -33,8 +33,9 @@ const DEAD_PER_LIVE: f64 = 1.5;
 /// Number of pages that are read at once to be moved.
 const MOVED_AT_ONCE: usize = 256;
 
-/// Bytes that a merge may move in each shard in which it writes something, however little that is. Of the few blocks that a small merge opens few
-/// name a page of the sparsest segments: if it moved only as much as it writes, all segments would be emptied side by side, and none for long.
+/// Bytes that a merge may move in all shards in which it writes something, however little that is. Of the few blocks that a merge of
+/// one change opens few name a page of the sparsest segments: if it moved only as much as it writes, all segments would be emptied
+/// side by side, and none for long.
 const MOVED_MIN: u64 = 32 << 10;
 
 /// Bytes that a merge moves at most in a shard of an index on disk, as a multiple of the bytes of pages that it writes there:
@@ -86,7 +87,7 @@ impl Cleaning {
 
     /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
     /// their addresses in its index: those that opened blocks or parts name. Moves at most as
-    /// many bytes as the merge has written for the shard, or [`MOVED_MIN`], of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
+    /// many bytes as the merge has written for the shard, or its share of [`MOVED_MIN`], of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
     /// that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
     ///
     /// # Errors
@@ -96,13 +97,14 @@ impl Cleaning {
         &self,
         before: &mut OpenedShard<'_>,
         merged: &mut MergedShard,
+        changed_shards: u64,
         pages: &Pages,
     ) -> Result<Vec<PageAddr>, StateError> {
         if self.ranks.is_empty() {
             return Ok(Vec::new());
         }
         let bytes_max = match before.opened {
-            Opened::Blocks(_) => merged.bytes.max(MOVED_MIN),
+            Opened::Blocks(_) => merged.bytes.max(MOVED_MIN / changed_shards.max(1)),
             Opened::Parts(_) => MOVED_PER_WRITTEN_ON_DISK * merged.bytes,
         };
         let _span = tracing::debug_span!("clean", bytes_max).entered();

@@ -65,6 +65,8 @@ pub fn merge(
 ) -> Result<Merged, StateError> {
     let pages = &*old.pages;
     let sizes = PageSizes::of_merge(&old.index, index.bytes_max());
+    let changed = shards.iter().filter(|shard| shard.trie.counts().0 > 0);
+    let changed = changed.count() as u64;
     let one = |shard| -> Result<Merged, StateError> {
         let completed = retry_transient(|| completed(shard))?;
         let DirtyShard { trie, held } = completed.as_ref().unwrap_or(&shards[shard]);
@@ -90,7 +92,7 @@ pub fn merge(
             before_all + merged.pages,
             "each page that was there or was written is named or dead"
         );
-        let mut dead_parts = cleaning.clean(&mut before, &mut merged, pages)?;
+        let mut dead_parts = cleaning.clean(&mut before, &mut merged, changed, pages)?;
         dead_parts.extend(index.put_edited(
             shard,
             &before,
