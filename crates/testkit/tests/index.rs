@@ -6,8 +6,8 @@ use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View, repair};
 use cambium_store::{Checkpoint, StoreError, load_latest_checkpoint};
 use cambium_testkit::{
-    Model, Random, TINY_FILES,
-    plain::{self, account, change, first_block, path, put, remove},
+    Model, Random,
+    plain::{self, account, change, first_block, path, put, remove, tiny_options},
 };
 use cambium_trie::ProofTargets;
 use std::{collections::BTreeSet, sync::Arc};
@@ -344,10 +344,8 @@ fn a_cold_access_takes_two_reads_of_the_disk_and_its_update_none() {
 fn small_segments(index_bytes_max: u64) -> (Db, FaultyDisk, Options) {
     let disk = FaultyDisk::new(3);
     let options = Options {
-        memory_bytes: 64 << 20,
         index_bytes_max: Some(index_bytes_max),
-        files: TINY_FILES,
-        ..Options::default()
+        ..tiny_options()
     };
     let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
     for index in 0..4_000 {
@@ -699,10 +697,8 @@ fn dead_space_stays_near_its_limit_where_a_merge_changes_one_or_two_accounts() {
     for (each, merges) in [(1, 1_200), (2, 800)] {
         let disk = FaultyDisk::new(7);
         let options = Options {
-            memory_bytes: 64 << 20,
             index_bytes_max: Some(IN_MEMORY),
-            files: TINY_FILES,
-            ..Options::default()
+            ..tiny_options()
         };
         // Of one shard, whose index has blocks.
         let path = |index: u64| {

@@ -33,9 +33,9 @@ const DEAD_PER_LIVE: f64 = 1.5;
 /// Number of pages that are read at once to be moved.
 const MOVED_AT_ONCE: usize = 256;
 
-/// Bytes that a merge may move in all shards in which it writes something, however little that is. Of the few blocks that a merge of
-/// one change opens few name a page of the sparsest segments: if it moved only as much as it writes, all segments would be emptied
-/// side by side, and none for long.
+/// Bytes that a merge may move in all shards that it changes together, however little it writes there. Of the few blocks that a
+/// merge of one change opens few name a page of the sparsest segments: if it moved only as much as it writes, all
+/// segments would be emptied side by side, and none for long.
 const MOVED_MIN: u64 = 32 << 10;
 
 /// Bytes that a merge moves at most in a shard of an index on disk, as a multiple of the bytes of pages that it writes there:
@@ -86,9 +86,10 @@ impl Cleaning {
     }
 
     /// Moves pages of one shard, of which `before` was opened, out of the chosen segments, and replaces
-    /// their addresses in its index: those that opened blocks or parts name. Moves at most as
-    /// many bytes as the merge has written for the shard, or its share of [`MOVED_MIN`], of an index on disk [`MOVED_PER_WRITTEN_ON_DISK`] times as many. Pages
-    /// that can't be read stay where they are. Also moves parts of the index. Returns the old addresses of these.
+    /// their addresses in its index: those that opened blocks or parts name. Moves at most as many bytes as the merge has
+    /// written for the shard, or its share of [`MOVED_MIN`] among `changed_shards`; of an index on disk
+    /// [`MOVED_PER_WRITTEN_ON_DISK`] times as many as were written. Pages that can't be read stay where they are. Also moves
+    /// parts of the index. Returns the old addresses of these.
     ///
     /// # Errors
     ///
@@ -221,9 +222,9 @@ impl Cleaning {
         found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
         let mut left = bytes_max;
         found.retain(|found| {
-            let fits = found.addr.len() <= left;
-            left -= if fits { found.addr.len() } else { 0 };
-            fits
+            let rest = left.checked_sub(found.addr.len());
+            left = rest.unwrap_or(left);
+            rest.is_some()
         });
         (found, nodes)
     }

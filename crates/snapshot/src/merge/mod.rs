@@ -65,6 +65,7 @@ pub fn merge(
 ) -> Result<Merged, StateError> {
     let pages = &*old.pages;
     let sizes = PageSizes::of_merge(&old.index, index.bytes_max());
+    // An empty shard is neither expanded nor blinded.
     let changed = shards.iter().filter(|shard| shard.trie.counts().0 > 0);
     let changed = changed.count() as u64;
     let one = |shard| -> Result<Merged, StateError> {
